@@ -18,7 +18,7 @@
     X(CONFIGURATION, "configuration", 1, 1)                                                        \
     X(COORDINATION, "coordination file", 1, 1)                                                     \
     X(PM, "PM", 6, 6)                                                                              \
-    X(SHM, "shm", 3, 3)                                                                            \
+    X(SHM, "shm", 4, 4)                                                                            \
     X(TCP, "tcp", 2, 2)                                                                            \
     X(VERBS, "verbs", 2, 2)
 

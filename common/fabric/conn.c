@@ -7,17 +7,26 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/fabric/grants.h"
+#include "common/fabric/endpoint.h"
+#include "common/fabric/shut_out.h"
 
 enum { SHARE = 32 /* events of one connection in one poll */ };
 
 /* --- sleep --- */
 
+/* A SHUT_OUT event is to come. */
+static inline bool waits_for_shut_out(const struct endpoint *endpoint)
+{
+    return endpoint->zone && endpoint->zone->base.shut_out_waiting > 0;
+}
+
 static void set_timer(struct endpoint *endpoint)
 {
-    const uint64_t after_ns = endpoint->backend->interval_ns(endpoint);
+    uint64_t after_ns = endpoint->backend->interval_ns(endpoint);
     struct itimerspec spec = {0};
 
+    if (after_ns > SHUT_OUT_LOOK_NS && waits_for_shut_out(endpoint))
+        after_ns = SHUT_OUT_LOOK_NS;
     if (after_ns == UINT64_MAX)
         return;
     endpoint->timer_on = true;
@@ -320,13 +329,15 @@ unsigned endpoint_poll(struct fabric_endpoint *base, uint64_t now_ns, struct fab
                        unsigned max)
 {
     struct endpoint *endpoint = (struct endpoint *)base;
-    unsigned count;
+    unsigned count = 0;
 
     endpoint->now_ns = now_ns;
     endpoint->polling = true;
     if (endpoint->lists[LIST_DEAD].first)
         reap(endpoint);
-    count = endpoint->backend->step(endpoint, events, max);
+    if (waits_for_shut_out(endpoint))
+        count = zone_shut_out_events(endpoint->zone, events, max);
+    count += endpoint->backend->step(endpoint, events + count, max - count);
     if (endpoint->lists[LIST_ACTIVE].first)
         count += poll_active(endpoint, events + count, max - count);
     if (endpoint->lists[LIST_DIRTY].first)

@@ -103,6 +103,10 @@ struct conn_backend {
     void (*zone_posted)(struct zone *zone);
     void (*zone_close)(struct zone *zone); /* NULL: nothing to do */
 
+    /* F12: its connections are stopped. How many segments must be sealed until nothing of it lands; NULL: nothing
+     * does already. */
+    uint64_t (*shut_out)(struct zone *zone, const struct fabric_shut_out *out);
+
     /* Each poll: sockets, bells, completions, deadlines; then the events of the landing zone and its grants. */
     unsigned (*step)(struct endpoint *endpoint, struct fabric_event *events, unsigned max);
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/error.h"
+#include "common/fabric/shut_out.h"
 
 int fabric_register_regions(struct fabric *fabric, struct pm *pm)
 {
@@ -120,4 +121,36 @@ int zone_post(struct fabric_zone *base, uint64_t offset, uint64_t context)
         (struct zone_segment){.offset = offset, .context = context};
     zone->endpoint->backend->zone_posted(zone);
     return 0;
+}
+
+/* --- F12 --- */
+
+int zone_shut_out(struct fabric_zone *base, uint32_t server, uint64_t incarnation, uint64_t context)
+{
+    struct zone *zone = (struct zone *)base;
+    struct endpoint *endpoint = zone->endpoint;
+    struct fabric_shut_out *out =
+        shut_out_begin(&endpoint->base, base, server, incarnation, context);
+
+    if (!out)
+        return ROWAN_ETOOMANY;
+    for (CONN_EACH(conn, conn, endpoint, LIST_ALL)) {
+        if (!conn->active && shut_out_is_of(out, &conn->peer))
+            conn_break(conn, ROWAN_ECLOSED, false);
+    }
+    if (endpoint->backend->shut_out)
+        out->sealed = endpoint->backend->shut_out(zone, out);
+    return 0;
+}
+
+static bool is_over(const struct fabric_zone *base, const struct fabric_shut_out *out)
+{
+    const struct zone *zone = (const struct zone *)base;
+
+    return zone->sealed >= out->sealed && !grants_are_of(zone->endpoint, out);
+}
+
+unsigned zone_shut_out_events(struct zone *zone, struct fabric_event *events, unsigned max)
+{
+    return shut_out_events(&zone->base, zone->pm, is_over, events, max);
 }

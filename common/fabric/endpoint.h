@@ -42,6 +42,9 @@ static inline void zone_seal(struct zone *zone, bool quiet, struct fabric_event 
     zone->sealed++;
 }
 
+/* SHUT_OUT events. */
+unsigned zone_shut_out_events(struct zone *zone, struct fabric_event *events, unsigned max);
+
 /* --- of the ops table --- */
 int fabric_register_regions(struct fabric *fabric, struct pm *pm);
 int endpoint_open(struct fabric *fabric, uint32_t index, struct fabric_endpoint **out);
@@ -49,12 +52,14 @@ void endpoint_close(struct fabric_endpoint *endpoint);
 int zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
               struct fabric_zone **out);
 int zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+int zone_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnation,
+                  uint64_t context);
 
 #define ENDPOINT_OPS                                                                               \
     .endpoint_open = endpoint_open, .endpoint_close = endpoint_close,                              \
     .endpoint_source = endpoint_source, .poll = endpoint_poll, .flush = endpoint_flush,            \
     .conn_close = conn_close, .rowan_room = window_rowan_room, .rowan_post = window_rowan_post,    \
-    .zone_open = zone_open, .zone_post = zone_post, .grant = grants_give, .revoke = grants_revoke, \
-    .write = window_bulk_write
+    .zone_open = zone_open, .zone_post = zone_post, .shut_out = zone_shut_out,                     \
+    .grant = grants_give, .revoke = grants_revoke, .write = window_bulk_write
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/error.h"
+#include "common/fabric/shut_out.h"
 
 uint16_t fabric_layout(const struct fabric_endpoint *endpoint, const struct fabric_identity *peer)
 {
@@ -14,6 +15,8 @@ int fabric_admit_peer(const struct fabric_endpoint *endpoint, const struct fabri
 {
     if (fabric_layout(endpoint, peer) == 0)
         return ROWAN_EINCOMPATIBLE;
+    if (shut_out_forbids(endpoint, peer))
+        return ROWAN_EREFUSED;
     return endpoint->admit ? endpoint->admit(endpoint->admit_context, peer) : 0;
 }
 

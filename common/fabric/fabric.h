@@ -40,6 +40,12 @@
  *  F11 A newer connection of a server's role to an endpoint ends the older one of the same role and incarnation, before
  *      the peer can send on the newer one: nothing of the older lands behind what is sent again on the newer.
  *
+ *  F12 A SHUT_OUT event says: nothing that the server which was shut out has sent, or sends, lands in this zone or is
+ *      written under a grant any more, wherever it was stopped; its REVOKED events came before, and what has landed
+ *      is durable. A VOID event, before the SEALED one of its segment, names bytes of it that do not count, though
+ *      somebody may store there until the segment is quiet. The zone's owner stores in the zone's PM, before it polls
+ *      again, that nobody reads them: so at SHUT_OUT that is durable, too.
+ *
  * An endpoint belongs to one role on one thread: all its calls, its connections and its landing
  * zone are that thread's. Different endpoints of a fabric may be used by different threads.
  *
@@ -70,6 +76,7 @@ enum {
     FABRIC_MAX_IOV = 40,                         /* pieces of one message */
     FABRIC_MAX_ZONE_SENDERS = 256,               /* connections that send into one landing zone */
     FABRIC_MAX_GRANTS = 64,                      /* live ones of one endpoint */
+    FABRIC_MAX_SHUT_OUT = 64,                    /* servers, of one landing zone */
     FABRIC_MAX_WRITE_BYTES = 4 << 20,            /* of one bulk write */
     FABRIC_WHY_BYTES = 544,
 };
@@ -116,6 +123,9 @@ enum fabric_event_kind {
     FABRIC_QUIET,   /* F7: for a segment whose SEALED event was not quiet yet */
     FABRIC_WRITTEN, /* F10: `context` as given to fabric_write */
     FABRIC_REVOKED, /* F10: `context` as given to fabric_grant; `conn` is NULL */
+    FABRIC_VOID, /* F12: `data` and `bytes` in the zone's PM, `context` as given to fabric_zone_post */
+    FABRIC_SHUT_OUT, /* F12: `context` as given to fabric_shut_out; `error`: ROWAN_EIO if a sync has failed, so that
+                      * nobody knows what is durable */
 };
 
 struct fabric_event {
@@ -169,6 +179,8 @@ struct fabric_ops {
     int (*zone_open)(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
                      struct fabric_zone **out);
     int (*zone_post)(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+    int (*shut_out)(struct fabric_zone *zone, uint32_t server, uint64_t incarnation,
+                    uint64_t context);
     int (*grant)(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
                  struct fabric_grant *out);
     void (*revoke)(struct fabric_conn *conn, const struct fabric_grant *grant);
@@ -191,9 +203,10 @@ struct fabric_endpoint {
     const struct fabric_ops *ops;
     fabric_admit *admit; /* NULL: everybody may */
     void *admit_context;
-    struct fabric_identity identity; /* of this side; see fabric_endpoint_identity */
-    struct reactor *reactor;         /* see fabric_endpoint_reactor */
-    int error;                       /* see fabric_endpoint_error */
+    const struct fabric_zone *shut_outs; /* NULL: nobody was shut out yet */
+    struct fabric_identity identity;     /* of this side; see fabric_endpoint_identity */
+    struct reactor *reactor;             /* see fabric_endpoint_reactor */
+    int error;                           /* see fabric_endpoint_error */
 };
 
 /* For backends. fabric_admit_peer: may the peer connect? 0, or the ROWAN_E* it is refused with.
@@ -212,8 +225,20 @@ struct fabric_conn {
     uint16_t layout; /* of messages: the highest that both ends speak */
 };
 
+/* A server that is shut out (shut_out.h). */
+struct fabric_shut_out {
+    uint32_t state; /* enum shut_out_state */
+    uint32_t server;
+    uint64_t incarnation; /* and those below */
+    uint64_t context;
+    uint64_t sealed; /* so many segments must be sealed until nothing of it can land */
+    struct pm_ticket ticket;
+};
+
 struct fabric_zone {
     const struct fabric_ops *ops;
+    uint32_t shut_out_waiting; /* of these, for their events */
+    struct fabric_shut_out shut_outs[FABRIC_MAX_SHUT_OUT];
 };
 
 /* --- process --- */
@@ -441,6 +466,21 @@ static inline int fabric_zone_post(struct fabric_zone *zone, uint64_t offset, ui
 {
     return zone->ops->zone_post(zone, offset, context);
 }
+
+/* fabric_shut_out: ends all connections that a server made to the zone's endpoint under an incarnation up to this one
+ * (CLOSED, ROWAN_ECLOSED; messages that were not handed out are dropped), revokes its grants, and refuses new ones
+ * (ROWAN_EREFUSED) until fabric_readmit. SHUT_OUT follows (F12); how soon, if the peer stands still, is the backend's
+ * to say. Another call for the server before that takes the place of the first, with the higher incarnation.
+ * Errors: ROWAN_ETOOMANY (FABRIC_MAX_SHUT_OUT others are shut out), and nothing has changed. */
+static inline int fabric_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnation,
+                                  uint64_t context)
+{
+    return zone->ops->shut_out(zone, server, incarnation, context);
+}
+
+/* fabric_readmit: the server is shut out no longer, so its place is free for another; fabric_endpoint_admit decides
+ * again. If SHUT_OUT has not come it never does. One that is not shut out: nothing changes. */
+void fabric_readmit(struct fabric_zone *zone, uint32_t server);
 
 /* --- bulk writes ---
  *

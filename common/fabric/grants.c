@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/fabric/endpoint.h"
+#include "common/fabric/shut_out.h"
 
 static struct grant *free_grant(struct endpoint *endpoint)
 {
@@ -36,6 +37,7 @@ int grants_give(struct fabric_conn *base, uint64_t offset, uint64_t bytes, uint6
         return endpoint->grants ? ROWAN_ETOOMANY : ROWAN_ENOMEM;
     grant->uses++;
     grant->conn = conn;
+    grant->peer = conn->peer;
     grant->key = grant->uses * FABRIC_MAX_GRANTS + (uint64_t)(grant - endpoint->grants->all);
     grant->offset = offset;
     grant->bytes = bytes;
@@ -105,6 +107,17 @@ void grants_end(const struct conn *conn)
         if (grant->state == GRANT_LIVE && grant->conn == conn)
             end_grant(endpoint, grant);
     }
+}
+
+bool grants_are_of(const struct endpoint *endpoint, const struct fabric_shut_out *out)
+{
+    for (uint32_t i = 0; endpoint->grants && i < FABRIC_MAX_GRANTS; i++) {
+        const struct grant *grant = &endpoint->grants->all[i];
+
+        if (grant->state != GRANT_FREE && shut_out_is_of(out, &grant->peer))
+            return true;
+    }
+    return false;
 }
 
 unsigned grants_events(struct endpoint *endpoint, struct fabric_event *events, unsigned max)

@@ -20,6 +20,7 @@ struct grant {
     uint32_t member; /* shm: of the zone, whose it is */
     uint64_t uses;
     const struct conn *conn; /* LIVE */
+    struct fabric_identity peer;
     uint64_t key;
     uint64_t offset, bytes; /* in the zone's PM */
     uint64_t context;
@@ -50,6 +51,9 @@ static inline bool grants_wait(const struct endpoint *endpoint)
 {
     return endpoint->grants && (endpoint->grants->ending > 0 || endpoint->grants->over > 0);
 }
+
+/* Does one of a server that is shut out live, or wait for its event? */
+bool grants_are_of(const struct endpoint *endpoint, const struct fabric_shut_out *out);
 
 /* REVOKED events. Asks again for those that are ENDING. */
 unsigned grants_events(struct endpoint *endpoint, struct fabric_event *events, unsigned max);

@@ -130,6 +130,8 @@ static void dispatch_event(struct control *control, const struct fabric_event *e
                             event->quiet);
     else if (event->kind == FABRIC_QUIET)
         ((struct blog_segment *)(uintptr_t)event->context)->quiet = true;
+    else if (event->kind == FABRIC_VOID)
+        return; /* of use when somebody is shut out; else what is torn there becomes void (L3) */
     else if (event->conn == control->cm_conn)
         control_config_event(control, event);
     else if (event->kind == FABRIC_ACCEPTED)

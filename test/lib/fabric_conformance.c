@@ -1,5 +1,5 @@
 /* fabric_conformance.c - the rules of fabric.h, one case or more for each. A case's name begins
- * with its rule. Those of the landing zone (F6 to F9) are in fabric_conformance_zone.c,
+ * with its rule. Those of the landing zone (F6 to F9, F11, F12) are in fabric_conformance_zone.c,
  * those of bulk writes (F10) in fabric_conformance_bulk.c. */
 #define TEST_FIXTURE open_three, close_three
 

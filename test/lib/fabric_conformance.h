@@ -1,7 +1,7 @@
 /* fabric_conformance.h - what every fabric backend must do, as tests. A backend's own test gives
  * the few functions of struct fabric_backend and runs them all.
  *
- * Both ends live in one thread: the cases poll them in turn. Each case names the rule (F1 to F11,
+ * Both ends live in one thread: the cases poll them in turn. Each case names the rule (F1 to F12,
  * see fabric.h) it stands for.
  */
 #ifndef TEST_FABRIC_CONFORMANCE_H

@@ -1,4 +1,4 @@
-/* fabric_conformance_zone.c - the rules of the landing zone, F6 to F9. */
+/* fabric_conformance_zone.c - the rules of the landing zone, F6 to F9, F11 and F12. */
 #define TEST_FIXTURE open_three, close_three
 
 #include "common/base/error.h"
@@ -271,6 +271,158 @@ TEST(f11_a_newer_connection_ends_the_older_one_of_its_sender_first)
     assert_int_equal(side_event(&world.sides[1], FABRIC_LANDED, 0)->context, 2);
     assert_int_equal(world_walk_zone(&world, 0, 1, next), 1);
     assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 1);
+}
+
+/* --- F12: side 1 is shut out, side 2 is not --- */
+
+enum { GRANT_PLACE = 16 * MEGABYTE, GRANTED = 2 * MEGABYTE };
+
+static void shut_out_side_1(uint64_t context)
+{
+    assert_int_equal(fabric_shut_out(world.sides[0].zone, 1, 101, context), 0);
+}
+
+/* What comes of a try to connect as this incarnation of side 1: 0, or what it is refused with. */
+static int connect_as(uint64_t incarnation, struct fabric_conn **conn)
+{
+    struct side *side = &world.sides[1];
+    struct fabric_identity identity = side->endpoint->identity;
+
+    identity.incarnation = incarnation;
+    fabric_endpoint_identity(side->endpoint, &identity);
+    side_forget(side);
+    assert_int_equal(fabric_connect(side->endpoint,
+                                    world.backend->address(world.backend->context, 0), 0, 0, conn),
+                     0);
+    while (side_count(side, FABRIC_CONNECTED) + side_count(side, FABRIC_CLOSED) == 0)
+        world_poll(&world);
+    return side->events[0].kind == FABRIC_CLOSED ? side->events[0].error : 0;
+}
+
+/* Whatever part of it had landed: nothing does after SHUT_OUT, though it sends on. */
+TEST(f12_nothing_of_a_sender_lands_after_it_was_shut_out)
+{
+    enum { SEGMENTS = 4, BLOCKS = 96 };
+
+    for (unsigned polls = 0; polls < 24; polls += 1 + polls / 4) {
+        struct flow flows[3], second;
+        uint32_t landed;
+
+        if (polls > 0)
+            open_three(state);
+        side_open_zone(&world, 0, SEGMENTS, SEGMENTS);
+        for (unsigned s = 1; s < 3; s++)
+            flows[s] = flow_open(s, 256);
+        second = flow_open(1, 256); /* of another role */
+        for (unsigned i = 0; i < 3; i++) {
+            flow_post(&flows[1], BLOCKS);
+            flow_post(&flows[2], BLOCKS);
+        }
+        world_poll_times(&world, polls);
+        shut_out_side_1(5);
+        world_wait(&world, 0, FABRIC_SHUT_OUT, 1);
+        assert_int_equal(side_event(&world.sides[0], FABRIC_SHUT_OUT, 0)->context, 5);
+        assert_int_equal(side_event(&world.sides[0], FABRIC_SHUT_OUT, 0)->error, 0);
+        assert_null(side_event(&world.sides[0], FABRIC_SHUT_OUT, 0)->conn);
+        landed = world_count_blocks(&world, 0, SEGMENTS, 1);
+        /* It may not have heard of it. */
+        if (side_count(&world.sides[1], FABRIC_CLOSED) == 0 &&
+            world_add_block(&world, 1, second.conn, 20 * MEGABYTE, flows[1].blocks, 256) == 0)
+            assert_int_equal(fabric_rowan_post(second.conn, 0), 0);
+        flow_post(&flows[2], BLOCKS);
+        flow_wait(&flows[2]);
+        world_wait(&world, 0, FABRIC_CLOSED, 2);
+        world_wait(&world, 1, FABRIC_CLOSED, 2);
+        world_poll_times(&world, 200);
+        assert_int_equal(world_count_blocks(&world, 0, SEGMENTS, 1), landed);
+        assert_int_equal(world_count_blocks(&world, 0, SEGMENTS, 2), flows[2].blocks);
+        assert_int_equal(side_count(&world.sides[0], FABRIC_SHUT_OUT), 1);
+        assert_int_equal(side_count(&world.sides[2], FABRIC_CLOSED), 0);
+        if (polls + 1 + polls / 4 < 24)
+            close_three(state);
+    }
+}
+
+TEST(f12_who_is_shut_out_is_refused_and_its_newer_incarnation_is_not)
+{
+    struct fabric_conn *conn, *passive;
+
+    side_open_zone(&world, 0, 2, 2);
+    shut_out_side_1(1);
+    assert_int_equal(connect_as(101, &conn), ROWAN_EREFUSED);
+    world_wait(&world, 0, FABRIC_SHUT_OUT, 1); /* also of one that was not there */
+    assert_int_equal(connect_as(101, &conn), ROWAN_EREFUSED);
+    assert_int_equal(connect_as(100, &conn), ROWAN_EREFUSED);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_ACCEPTED), 0);
+    assert_int_equal(connect_as(102, &conn), 0);
+    assert_int_equal(world_add_block(&world, 1, conn, 0, 0, 64), 0);
+    assert_int_equal(fabric_rowan_post(conn, 2), 0);
+    world_wait(&world, 1, FABRIC_LANDED, 1);
+    world_connect(&world, 2, 0, 0, &conn, &passive); /* incarnation 102, of another server */
+    /* The higher one counts. */
+    assert_int_equal(fabric_shut_out(world.sides[0].zone, 1, 100, 2), 0);
+    assert_int_equal(connect_as(101, &conn), ROWAN_EREFUSED);
+    fabric_readmit(world.sides[0].zone, 1);
+    assert_int_equal(connect_as(101, &conn), 0);
+}
+
+TEST(f12_grants_are_revoked_before_it_is_told)
+{
+    static uint8_t seen[GRANTED];
+    struct fabric_conn *writers[3], *owners[3];
+    struct fabric_grant grants[3];
+    struct side *owner = &world.sides[0];
+
+    for (unsigned polls = 0; polls < 12; polls += 1 + polls / 2) {
+        if (polls > 0)
+            open_three(state);
+        side_open_zone(&world, 0, 2, 2);
+        for (unsigned s = 1; s < 3; s++) {
+            world_connect(&world, s, 0, 0, &writers[s], &owners[s]);
+            assert_int_equal(fabric_grant(owners[s], GRANT_PLACE + (s - 1) * (uint64_t)GRANTED,
+                                          GRANTED, s, &grants[s]),
+                             0);
+            pattern_fill(seen, GRANTED, s);
+            pm_store(world.sides[s].pm, 0, seen, GRANTED);
+            assert_int_equal(
+                fabric_write(writers[s], &grants[s], 0, pm_at(world.sides[s].pm, 0), GRANTED, s),
+                0);
+        }
+        world_poll_times(&world, polls);
+        shut_out_side_1(9);
+        world_wait(&world, 0, FABRIC_SHUT_OUT, 1);
+        assert_int_equal(side_count(owner, FABRIC_REVOKED), 1);
+        assert_int_equal(side_event(owner, FABRIC_REVOKED, 0)->context, 1);
+        assert_true(side_event(owner, FABRIC_REVOKED, 0) < side_event(owner, FABRIC_SHUT_OUT, 0));
+        memcpy(seen, pm_at(owner->pm, GRANT_PLACE), GRANTED);
+        world_wait(&world, 2, FABRIC_WRITTEN, 1);
+        world_poll_times(&world, 200);
+        assert_memory_equal(seen, pm_at(owner->pm, GRANT_PLACE), GRANTED);
+        assert_true(pattern_is(pm_at(owner->pm, GRANT_PLACE + GRANTED), GRANTED, 2));
+        assert_int_equal(side_count(owner, FABRIC_REVOKED), 1);
+        if (polls + 1 + polls / 2 < 12)
+            close_three(state);
+    }
+}
+
+TEST(f12_as_many_are_shut_out_as_there_are_places)
+{
+    struct fabric_zone *zone;
+
+    side_open_zone(&world, 0, 2, 2);
+    zone = world.sides[0].zone;
+    for (uint32_t i = 0; i < FABRIC_MAX_SHUT_OUT; i++)
+        assert_int_equal(fabric_shut_out(zone, 100 + i, 1, i), 0);
+    assert_int_equal(fabric_shut_out(zone, 1, 101, 0), ROWAN_ETOOMANY);
+    assert_int_equal(fabric_shut_out(zone, 100, 2, 1000), 0); /* it is shut out already */
+    fabric_readmit(zone, 101);
+    fabric_readmit(zone, 1); /* changes nothing */
+    assert_int_equal(fabric_shut_out(zone, 1, 101, 1001), 0);
+    world_wait(&world, 0, FABRIC_SHUT_OUT, FABRIC_MAX_SHUT_OUT);
+    world_poll_times(&world, 50);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_SHUT_OUT), FABRIC_MAX_SHUT_OUT);
+    assert_int_equal(side_event(&world.sides[0], FABRIC_SHUT_OUT, 0)->context, 1000);
+    assert_int_equal(side_event(&world.sides[0], FABRIC_SHUT_OUT, 1)->context, 1001);
 }
 
 TEST(f9_a_full_send_queue_says_again_and_changes_nothing)

@@ -244,6 +244,35 @@ static bool is_zero(const uint8_t *bytes, uint64_t count)
     return count == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0);
 }
 
+static bool is_void(const struct side *side, const uint8_t *at)
+{
+    for (uint32_t i = 0; i < side->event_count; i++) {
+        const struct fabric_event *event = &side->events[i];
+        const uint8_t *from = event->data;
+
+        if (event->kind == FABRIC_VOID && at >= from && at < from + event->bytes)
+            return true;
+    }
+    return false;
+}
+
+uint32_t world_count_blocks(const struct world *world, unsigned side, uint32_t segments,
+                            unsigned sender)
+{
+    const struct side *owner = &world->sides[side];
+    const uint64_t end = (uint64_t)segments * FABRIC_SEGMENT_BYTES;
+    uint32_t count = 0;
+
+    for (uint64_t at = 0; at < end; at += FABRIC_STRIDE) {
+        const uint8_t *place = pm_at(owner->pm, at);
+        struct block_head head;
+
+        count += block_is_whole(place, end - at, &head) && head.sender == sender &&
+                 !is_void(owner, place);
+    }
+    return count;
+}
+
 uint32_t world_walk_segment(const struct world *world, unsigned side, uint32_t segment,
                             uint32_t next[SIDE_MAX])
 {

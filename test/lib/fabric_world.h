@@ -21,7 +21,7 @@ struct fabric_backend {
     uint64_t wait_s;
 };
 
-enum { SIDE_MAX = 8, SIDE_EVENTS = 1 << 16, SIDE_EVENT_KINDS = FABRIC_REVOKED + 1 };
+enum { SIDE_MAX = 8, SIDE_EVENTS = 1 << 16, SIDE_EVENT_KINDS = FABRIC_SHUT_OUT + 1 };
 
 /* One process with one endpoint. */
 struct side {
@@ -109,6 +109,11 @@ int world_add_block(struct world *world, unsigned sender, struct fabric_conn *co
  * it holds. */
 uint32_t side_slot(const struct side *side, uint32_t bytes);
 uint32_t side_fit(const struct side *side, uint32_t bytes);
+
+/* How many whole blocks of a sender begin in the first `segments` segments of a side, but for what VOID events have
+ * named (F12). */
+uint32_t world_count_blocks(const struct world *world, unsigned side, uint32_t segments,
+                            unsigned sender);
 
 /* Walks one segment, or the first `segments`, at the start of a side's PM and fails unless there is
  * block after block at multiples of the landing stride (F6), each whole, next[sender] being the number

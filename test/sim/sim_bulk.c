@@ -40,6 +40,7 @@ struct sim_grant {
     enum { GRANT_FREE, GRANT_LIVE, GRANT_ENDING, GRANT_OVER } state;
     struct sim_endpoint *endpoint;
     struct sim_conn *conn; /* the owner's end */
+    struct fabric_identity peer;
     struct sim_bulk *holder;
     struct pm *pm;
     uint64_t generation, offset, bytes, context;
@@ -103,6 +104,7 @@ int sim_grant(struct fabric_conn *head, uint64_t offset, uint64_t bytes, uint64_
     endpoint->grants[i] = (struct sim_grant){.state = GRANT_LIVE,
                                              .endpoint = endpoint,
                                              .conn = conn,
+                                             .peer = conn->identity,
                                              .pm = endpoint->zone->pm,
                                              .generation = generation,
                                              .offset = offset,
@@ -151,6 +153,16 @@ bool sim_grants_next(struct sim_endpoint *endpoint, struct fabric_event *event)
         grant->state = GRANT_FREE;
         endpoint->grants_over--;
         return true;
+    }
+    return false;
+}
+
+bool sim_grants_are_of(const struct sim_endpoint *endpoint, const struct fabric_shut_out *out)
+{
+    for (uint32_t i = 0; endpoint->grants && i < FABRIC_MAX_GRANTS; i++) {
+        const struct sim_grant *grant = &endpoint->grants[i];
+        if (grant->state != GRANT_FREE && shut_out_is_of(out, &grant->peer))
+            return true;
     }
     return false;
 }

@@ -306,6 +306,10 @@ static unsigned fabric_sim_poll(struct fabric_endpoint *head, uint64_t now_ns,
         return 0;
     endpoint->due_ns = WAKE_NEVER;
     tidy_busy(endpoint, true);
+    if (endpoint->zone)
+        count = sim_shut_out_events(endpoint->zone, events, max);
+    for (unsigned i = 0; i < count; i++)
+        trace_event(endpoint, &events[i]);
     for (struct sim_conn *conn = endpoint->busy; conn; conn = conn->next_busy)
         sim_rowan_step(conn);
     for (struct sim_conn *conn = endpoint->busy; conn; conn = conn->next_busy)
@@ -440,6 +444,7 @@ static const struct fabric_ops SIM_FABRIC_OPS = {
     .flush = fabric_sim_flush,
     .zone_open = sim_zone_open,
     .zone_post = sim_zone_post,
+    .shut_out = sim_shut_out,
     .grant = sim_grant,
     .revoke = sim_revoke,
     .write = sim_write,

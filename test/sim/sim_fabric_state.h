@@ -17,6 +17,7 @@
 
 #include "common/base/list.h"
 #include "common/base/random.h"
+#include "common/fabric/shut_out.h"
 #include "test/sim/journal.h"
 #include "test/sim/sim_fabric.h"
 
@@ -119,6 +120,7 @@ struct sim_block {
 struct sim_lander {
     struct sim_zone *zone; /* NULL: none */
     bool is_void;          /* the owner waits for it no longer */
+    bool is_told;          /* that it is void, and where */
     bool ends_with_conn;   /* and is never void: what is left over of a cut connection, or tcp */
     uint64_t segment;      /* number of, since the zone was opened */
     uint64_t at, end;      /* the next byte goes to; in the PM */
@@ -132,6 +134,7 @@ struct sim_lander {
     } link;          /* of the zone */
     uint32_t fabric; /* number of the sender's; for the trace */
     uint64_t conn_number;
+    struct fabric_identity who;
 };
 
 enum sim_landing { LANDING_DONE, LANDING_WAITS, LANDING_VOID };
@@ -314,7 +317,7 @@ void sim_conn_break(struct sim_conn *conn);
 /* The same, found by the owner: he hears of it at once. */
 void sim_conn_fail(struct sim_conn *conn);
 
-/* F11: the passive side of an older connection. */
+/* F11, F12: the passive side of a connection; nothing of it lands any more, but for a claim (one_sided). */
 void sim_conn_supersede(struct sim_conn *conn);
 
 /* A handshake ends with an error. */
@@ -380,6 +383,7 @@ void sim_bulk_stop(struct sim_conn *conn);
 
 /* REVOKED events; and no more, the memory has another owner soon. */
 bool sim_grants_next(struct sim_endpoint *endpoint, struct fabric_event *event);
+bool sim_grants_are_of(const struct sim_endpoint *endpoint, const struct fabric_shut_out *out);
 void sim_grants_close(struct sim_endpoint *endpoint);
 
 /* --- sim_landing.c --- */
@@ -388,9 +392,11 @@ int sim_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t dept
                   struct fabric_zone **out);
 void sim_zone_close(struct fabric_zone *zone);
 int sim_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+int sim_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnation, uint64_t context);
+unsigned sim_shut_out_events(struct sim_zone *zone, struct fabric_event *events, unsigned max);
 bool sim_zone_next(struct sim_zone *zone, struct fabric_event *event);
 uint64_t sim_zone_due_ns(const struct sim_zone *zone);
-/* Would sim_zone_next find something? */
+/* Would sim_zone_next find something, or sim_shut_out_events get on? */
 bool sim_zone_has_work(const struct sim_zone *zone);
 /* No segment is posted that anything could go into. */
 bool sim_zone_is_dry(const struct sim_zone *zone);

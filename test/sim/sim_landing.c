@@ -4,8 +4,8 @@
  *     of the landing stride. Space that was given up stays taken, with what is there.
  *  2. A segment is sealed when nothing more goes into it and nobody who is waited for stores into it; in the
  *     order of posting.
- *  3. one_sided: who is not done void_ns after the owner began to wait is void: waited for no longer. He may
- *     store on, and so the segment is quiet only when he has ended (F7).
+ *  3. one_sided: who is not done void_ns after the owner began to wait, or is shut out, is void: waited for no longer.
+ *     He may store on, and so the segment is quiet only when he has ended (F7), and VOID tells where (F12).
  *
  *   segment: posted -- sealed > it --> closed -- open == 0 --> reported, quiet or, after the last void lander, QUIET
  */
@@ -113,14 +113,20 @@ static uint64_t void_ns(const struct sim_zone *zone)
     return ns ? ns : VOID_NS;
 }
 
-static void void_landers(struct sim_zone *zone, struct sim_posted *slot)
+static void void_lander(struct sim_zone *zone, struct sim_lander *lander)
+{
+    if (lander->is_void || lander->ends_with_conn)
+        return;
+    lander->is_void = true;
+    slot_of(zone, lander->segment)->open--;
+    network_of(zone)->counts.voided++;
+}
+
+static void void_landers(struct sim_zone *zone)
 {
     for (struct sim_lander *lander = zone->landers.first; lander; lander = lander->link.next) {
-        if (lander->segment != zone->reported || lander->is_void || lander->ends_with_conn)
-            continue;
-        lander->is_void = true;
-        slot->open--;
-        network_of(zone)->counts.voided++;
+        if (lander->segment == zone->reported)
+            void_lander(zone, lander);
     }
 }
 
@@ -139,7 +145,7 @@ static bool is_sealed(struct sim_zone *zone)
         sim_alarm(network, now_ns + void_ns(zone));
     }
     if (now_ns - slot->stuck_ns >= void_ns(zone))
-        void_landers(zone, slot);
+        void_landers(zone);
     return slot->open == 0;
 }
 
@@ -171,6 +177,23 @@ static bool next_quiet(struct sim_zone *zone, struct fabric_event *event)
     return true;
 }
 
+/* Of the oldest segment, that is sealed: who is left there is void. */
+static bool next_void(struct sim_zone *zone, struct fabric_event *event)
+{
+    struct sim_lander *lander = zone->landers.first;
+    while (lander && (lander->segment != zone->reported || lander->is_told))
+        lander = lander->link.next;
+    if (!lander)
+        return false;
+    const uint64_t at = lander->at - lander->stored;
+    *event = (struct fabric_event){.kind = FABRIC_VOID,
+                                   .context = slot_of(zone, zone->reported)->context,
+                                   .data = pm_at(zone->pm, at),
+                                   .bytes = (uint32_t)(lander->end - at)};
+    lander->is_told = true;
+    return true;
+}
+
 static void add_unquiet(struct sim_zone *zone, uint64_t context)
 {
     struct sim_unquiet **link = &zone->unquiet;
@@ -188,6 +211,8 @@ bool sim_zone_next(struct sim_zone *zone, struct fabric_event *event)
         return true;
     if (!is_sealed(zone))
         return false;
+    if (next_void(zone, event))
+        return true;
     uint64_t context = slot_of(zone, zone->reported)->context;
     bool quiet = !has_lander(zone, zone->reported);
     if (!quiet)
@@ -197,7 +222,7 @@ bool sim_zone_next(struct sim_zone *zone, struct fabric_event *event)
     return true;
 }
 
-uint64_t sim_zone_due_ns(const struct sim_zone *zone)
+static uint64_t seal_due_ns(const struct sim_zone *zone)
 {
     const struct sim_posted *slot = slot_of(zone, zone->reported);
     if (zone->reported == zone->sealed || !network_of(zone)->options.one_sided)
@@ -205,12 +230,36 @@ uint64_t sim_zone_due_ns(const struct sim_zone *zone)
     return slot->open ? slot->stuck_ns + void_ns(zone) : 0;
 }
 
+uint64_t sim_zone_due_ns(const struct sim_zone *zone)
+{
+    return zone->head.shut_out_waiting ? 0 : seal_due_ns(zone);
+}
+
+static bool is_over(const struct fabric_zone *head, const struct fabric_shut_out *out)
+{
+    const struct sim_zone *zone = (const struct sim_zone *)head;
+    return zone->reported >= out->sealed && !sim_grants_are_of(zone->endpoint, out);
+}
+
+/* Would sim_shut_out_events get on? */
+static bool shut_out_gets_on(const struct sim_zone *zone)
+{
+    for (uint32_t i = 0; zone->head.shut_out_waiting && i < FABRIC_MAX_SHUT_OUT; i++) {
+        const struct fabric_shut_out *out = &zone->head.shut_outs[i];
+        if ((out->state == SHUT_OUT_ENDING && is_over(&zone->head, out)) ||
+            (out->state == SHUT_OUT_FENCING && pm_fence_done(zone->pm, out->ticket)))
+            return true;
+    }
+    return false;
+}
+
 bool sim_zone_has_work(const struct sim_zone *zone)
 {
     const struct sim_unquiet *unquiet = zone->unquiet;
     while (unquiet && has_lander(zone, unquiet->segment))
         unquiet = unquiet->next;
-    return unquiet || sim_zone_due_ns(zone) <= sim_network_now(network_of(zone));
+    return unquiet || seal_due_ns(zone) <= sim_network_now(network_of(zone)) ||
+           shut_out_gets_on(zone);
 }
 
 /* --- space --- */
@@ -244,7 +293,7 @@ static void begin_lander(struct sim_zone *zone, struct sim_lander *lander, uint3
 {
     struct sim_posted *slot = slot_of(zone, zone->sealed);
     lander->zone = zone;
-    lander->is_void = false;
+    lander->is_void = lander->is_told = false;
     lander->segment = zone->sealed;
     lander->at = slot->offset + zone->tail;
     lander->end = lander->at + bytes;
@@ -286,6 +335,41 @@ void sim_lander_moved(struct sim_lander *lander)
         lander->link.next->link.prev = lander;
     else
         lander->zone->landers.last = lander;
+}
+
+/* --- F12 --- */
+
+int sim_shut_out(struct fabric_zone *head, uint32_t server, uint64_t incarnation, uint64_t context)
+{
+    struct sim_zone *zone = (struct sim_zone *)head;
+    struct fabric_shut_out *out =
+        shut_out_begin(&zone->endpoint->head, head, server, incarnation, context);
+    if (!out)
+        return ROWAN_ETOOMANY;
+    for (struct sim_conn *at = zone->endpoint->conns.first; at; at = at->link.next) {
+        if (!shut_out_is_of(out, &at->identity))
+            continue;
+        sim_conn_supersede(at);
+        sim_bulk_end(at);
+    }
+    for (struct sim_lander *at = zone->landers.first; at; at = at->link.next) {
+        if (!shut_out_is_of(out, &at->who))
+            continue;
+        if (at->segment == zone->sealed)
+            sim_zone_seal_early(zone);
+        void_lander(zone, at);
+        if (out->sealed <= at->segment)
+            out->sealed = at->segment + 1;
+    }
+    wake_zone(zone);
+    return 0;
+}
+
+unsigned sim_shut_out_events(struct sim_zone *zone, struct fabric_event *events, unsigned max)
+{
+    if (zone->head.shut_out_waiting == 0)
+        return 0;
+    return shut_out_events(&zone->head, zone->pm, is_over, events, max);
 }
 
 /* --- stores --- */

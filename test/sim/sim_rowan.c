@@ -140,6 +140,7 @@ static bool claim(struct sim_conn *sender, struct sim_zone *zone)
     uint32_t first = sim_zone_slot(zone, block->bytes);
     lander->fabric = sender->endpoint->fabric->number;
     lander->conn_number = sender->number;
+    lander->who = sender->identity;
     lander->ends_with_conn = !sim_network_of(sender)->options.one_sided;
     if (first > sim_zone_room(zone))
         sim_zone_seal_early(zone);

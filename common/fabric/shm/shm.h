@@ -274,6 +274,7 @@ bool zone_advance(struct zone_control *control, uint32_t depth, uint64_t positio
 /* Steps of a Rowan send (see shm_rowan.c), for tests that stop a sender between two. */
 enum shm_step {
     STEP_INTENT,
+    STEP_CHECKED, /* not revoked */
     STEP_FULL,
     STEP_CLAIMED,
     STEP_STORED,
@@ -301,6 +302,8 @@ enum member_state { MEMBER_FREE, MEMBER_ACTIVE, MEMBER_LINGERING };
 
 struct zone_member {
     enum member_state state;
+    bool shut_out;
+    struct fabric_identity peer;
     struct shm_conn *conn; /* ACTIVE */
     int socket_fd;         /* LINGERING */
     int pid_fd;            /* -1 where the kernel gives none: the socket's end tells it, too */
@@ -319,6 +322,8 @@ struct shm_zone {
 
     /* Of segment `sealed`: */
     uint32_t cursor;
+    uint32_t end;  /* strides up to the end of the last claim that is DONE */
+    bool has_void; /* a claim behind that one is VOID, and was not told */
     uint32_t voided;
     bool stuck;          /* the claim at the cursor is EMPTY */
     uint64_t stuck_ns;   /* for how long it has waited for such claims, as Z5 counts */
@@ -334,6 +339,7 @@ struct shm_zone {
 int shm_zone_open(struct zone *zone);
 void shm_zone_close(struct zone *zone);
 void shm_zone_posted(struct zone *zone);
+uint64_t shm_shut_out(struct zone *zone, const struct fabric_shut_out *out);
 
 unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned max);
 

@@ -83,7 +83,7 @@ struct zone_grant {
 struct zone_slot {
     _Alignas(SHM_LINE) _Atomic uint64_t offset;              /* of the segment in the owner's PM */
     _Alignas(SHM_LINE) _Atomic uint64_t closed;              /* (n + 1) << 16 | claims made in it */
-    _Alignas(SHM_LINE) _Atomic uint64_t claims[ZONE_CLAIMS]; /* (n + 1) << 2 | enum claim_state */
+    _Alignas(SHM_LINE) _Atomic uint64_t claims[ZONE_CLAIMS]; /* see claim_pack */
 };
 
 struct zone_control {
@@ -125,14 +125,39 @@ static inline uint32_t position_stride(uint64_t position)
 
 enum claim_state { CLAIM_EMPTY = 0, CLAIM_DONE = 1, CLAIM_VOID = 2 };
 
+/* Most of one claim: others wait for its copy at the seal. */
+enum { CLAIM_STRIDES = ZONE_STRIDES / 4 };
+
+/* A claim's word: its first stride (16 bits), its strides less 1 (14 bits), segment number + 1 (32 bits), state. Only of
+ * a claim that is DONE somebody knows where it lies: what is between two of these is void. */
 static inline uint64_t claim_pack(uint64_t segment, enum claim_state state)
 {
     return (segment + 1) << 2 | (uint64_t)state;
 }
 
+static inline uint64_t claim_pack_done(uint64_t segment, uint32_t stride, uint32_t strides)
+{
+    return (uint64_t)stride << 48 | (uint64_t)(strides - 1) << 34 | claim_pack(segment, CLAIM_DONE);
+}
+
 static inline uint64_t claim_generation(uint64_t word)
 {
-    return word >> 2;
+    return (word >> 2) & UINT32_MAX;
+}
+
+static inline enum claim_state claim_state(uint64_t word)
+{
+    return (enum claim_state)(word & 3);
+}
+
+static inline uint32_t claim_begin(uint64_t word)
+{
+    return (uint32_t)(word >> 48);
+}
+
+static inline uint32_t claim_end(uint64_t word)
+{
+    return claim_begin(word) + ((uint32_t)(word >> 34) & (CLAIM_STRIDES - 1)) + 1;
 }
 
 /* GRANT_VOID: neither granted nor in use. */
@@ -202,5 +227,6 @@ static_assert(offsetof(struct zone_control, slots) == sizeof(struct zone_control
 static_assert(sizeof(struct shm_hello) == 96 && sizeof(struct shm_welcome) == 128, "wire layout");
 static_assert((int)ZONE_STRIDES < (int)POSITION_FULL && ZONE_CLAIMS <= 0xffff,
               "fields of the position");
+static_assert(ZONE_STRIDES <= 1 << 16 && CLAIM_STRIDES <= 1 << 14, "fields of a claim's word");
 
 #endif

@@ -12,7 +12,7 @@
  *      rings the owner, who posts another segment. n + 1 may be not posted yet: the zone is dry,
  *      the blocks wait (F8), `want` asks the owner to ring us.
  *   S3 copy the blocks to the peer's memory.
- *   S4 start a fence, then compare-and-set claim i from EMPTY to DONE. If the owner has made it
+ *   S4 start a fence, then compare-and-set claim i from EMPTY to DONE, with its place. If the owner has made it
  *      VOID the blocks do not count, whatever of them is there: the connection breaks (F3).
  *   S5 intent = none (release).
  *   S6 the fence is done, that of all claims before too, and we are not revoked: LANDED (F2).
@@ -38,9 +38,8 @@
 #include "common/fabric/shm/shm.h"
 
 enum {
-    CLAIM_STRIDES = ZONE_STRIDES / 4, /* most of one claim: others wait for its copy at the seal */
-    PUSH_CLAIMS = 4,                  /* of one shm_rowan_push */
-    RETRIES = 1000,                   /* lost races of one claim, before the next poll goes on */
+    PUSH_CLAIMS = 4, /* of one shm_rowan_push */
+    RETRIES = 1000,  /* lost races of one claim, before the next poll goes on */
 };
 
 /* What S1 and S2 took: `blocks` blocks from `stored` on. */
@@ -48,7 +47,7 @@ struct claim {
     uint64_t segment;
     uint64_t place; /* of the segment in PM */
     uint32_t index;
-    uint32_t stride;
+    uint32_t stride, strides;
     uint32_t blocks;
 };
 
@@ -157,8 +156,12 @@ static enum claim_result claim_at(struct shm_conn *conn, uint64_t position, stru
         shm_step(STEP_FULL, conn);
         return CLAIM_LATER;
     }
-    *out = (struct claim){
-        .segment = segment, .place = place, .index = index, .stride = stride, .blocks = blocks};
+    *out = (struct claim){.segment = segment,
+                          .place = place,
+                          .index = index,
+                          .stride = stride,
+                          .strides = taken,
+                          .blocks = blocks};
     return CLAIM_TAKEN;
 }
 
@@ -187,10 +190,12 @@ static enum claim_result claim_take(struct shm_conn *conn, struct claim *out)
             atomic_exchange_explicit(&rowan->self->intent, intent, memory_order_seq_cst); /* S1 */
             shm_step(STEP_INTENT, conn);
         }
-        if (atomic_load_explicit(&rowan->self->revoked, memory_order_seq_cst))
+        if (atomic_load_explicit(&rowan->self->revoked, memory_order_seq_cst)) {
             result = CLAIM_BROKEN;
-        else
+        } else {
+            shm_step(STEP_CHECKED, conn);
             result = claim_at(conn, position, out);
+        }
     }
     if (result != CLAIM_TAKEN && intent != 0)
         atomic_store_explicit(&rowan->self->intent, 0, memory_order_release);
@@ -220,15 +225,15 @@ static bool claim_finish(struct shm_rowan *rowan, const struct claim *claim)
     uint64_t before = atomic_load_explicit(word, memory_order_relaxed);
 
     return claim_generation(before) < claim->segment + 1 &&
-           atomic_compare_exchange_strong_explicit(word, &before,
-                                                   claim_pack(claim->segment, CLAIM_DONE),
-                                                   memory_order_seq_cst, memory_order_relaxed);
+           atomic_compare_exchange_strong_explicit(
+               word, &before, claim_pack_done(claim->segment, claim->stride, claim->strides),
+               memory_order_seq_cst, memory_order_relaxed);
 }
 
 static bool push_claim(struct shm_conn *conn)
 {
     struct shm_rowan *rowan = conn->rowan;
-    struct claim claim;
+    struct claim claim = {0};
     struct shm_fence *fence;
     enum claim_result result = claim_take(conn, &claim);
     bool done;

@@ -8,14 +8,18 @@
  *   Z2 senders claim (S1, S2). One that finds no room makes the position (n, i, FULL).
  *   Z3 whoever sees FULL, we too, sets closed[n] = i and moves the position to (n + 1, 0, 0).
  *   Z4 closed[n] is known: look at claims 0 to i - 1 in order. All are DONE: SEALED, quiet.
- *   Z5 A claim stays EMPTY. Its sender is slow, stopped or dead. If no living sender has intent n,
- *      or SHM_VOID_NS have passed: compare-and-set it from EMPTY to VOID. Whoever loses this race
+ *   Z5 A claim stays EMPTY. Its sender is slow, stopped or dead. If no living sender that is not shut out has
+ *      intent n, or SHM_VOID_NS have passed: compare-and-set it from EMPTY to VOID. Whoever loses this race
  *      against S4 has failed: here the claim counts, there the connection breaks. Of the time
  *      between two looks at most SHM_VOID_STEP_NS count: a pause that stopped us, too (a host that
  *      was suspended, or so loaded that nobody ran), is no sign of a sender that hangs.
  *   Z6 With a VOID claim the segment is SEALED, and quiet only when no living sender has intent n.
  *      Otherwise QUIET comes when those senders have moved on or died: until then they may still be
- *      in S3.
+ *      in S3. What lies between claims that are DONE is void; VOID tells of it before SEALED.
+ *   Z7 shut out (F12): the sender is revoked, then its intent is read. 0: it claims nothing any more (shm_rowan.c,
+ *      5), and what it claimed is decided. Else, n being its segment: the owner closes n, as in Z3, though it may have
+ *      free space, so that no compare-and-set of S2 which the sender has before it succeeds. What it has claimed lies
+ *      in n or before, and lands or is void when n is sealed, which does not wait for it (Z5).
  *
  * 1. sealed <= posted <= sealed + depth. The position is in segment `posted` at most, and is only
  *    there when the zone is dry.
@@ -49,6 +53,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/fabric/shm/shm.h"
+#include "common/fabric/shut_out.h"
 
 enum { SEAL_BUDGET = 8192 /* claims looked at in one poll */ };
 
@@ -155,6 +160,7 @@ int zone_join(struct shm_zone *zone, struct shm_conn *conn, int *out_member)
     if (i == FABRIC_MAX_ZONE_SENDERS)
         return ROWAN_ETOOMANY;
     zone->members[i] = (struct zone_member){.state = MEMBER_ACTIVE,
+                                            .peer = conn->base.peer,
                                             .conn = conn,
                                             .socket_fd = -1,
                                             .pid_fd = peer_pid_fd(conn->socket_fd)};
@@ -204,16 +210,60 @@ static void free_lingering(struct shm_zone *zone)
     }
 }
 
-/* Some living sender may store into segment n. */
-static bool is_intended(const struct shm_zone *zone, uint64_t segment)
+static uint64_t intent_of(const struct shm_zone *zone, uint32_t member)
+{
+    return atomic_load_explicit(&zone->control->senders[member].intent, memory_order_seq_cst);
+}
+
+/* Some living sender may store into segment n. `shut_out`: also one of whom we do not wait for it. */
+static bool is_intended(const struct shm_zone *zone, uint64_t segment, bool shut_out)
 {
     for (uint32_t i = 0; i < FABRIC_MAX_ZONE_SENDERS; i++) {
-        if (zone->members[i].state != MEMBER_FREE &&
-            atomic_load_explicit(&zone->control->senders[i].intent, memory_order_acquire) ==
-                segment + 1)
+        const struct zone_member *member = &zone->members[i];
+
+        if (member->state != MEMBER_FREE && (shut_out || !member->shut_out) &&
+            intent_of(zone, i) == segment + 1)
             return true;
     }
     return false;
+}
+
+/* Z3, of a segment that may have free space. */
+static void close_segment(struct shm_zone *zone, uint64_t segment)
+{
+    _Atomic uint64_t *word = &zone->control->position;
+    uint64_t position = atomic_load_explicit(word, memory_order_seq_cst), full;
+
+    do {
+        full = position_pack(segment, position_claim(position), POSITION_FULL);
+        if (position_segment(position) != segment)
+            return;
+    } while (!atomic_compare_exchange_weak_explicit(word, &position, full, memory_order_seq_cst,
+                                                    memory_order_seq_cst));
+    zone_advance(zone->control, zone->base.depth, full);
+}
+
+/* Z7 */
+uint64_t shm_shut_out(struct zone *base, const struct fabric_shut_out *out)
+{
+    struct shm_zone *zone = (struct shm_zone *)base;
+    uint64_t sealed = 0;
+
+    for (uint32_t i = 0; i < FABRIC_MAX_ZONE_SENDERS; i++) {
+        struct zone_member *member = &zone->members[i];
+        uint64_t intent;
+
+        if (member->state == MEMBER_FREE || !shut_out_is_of(out, &member->peer))
+            continue;
+        ASSERT(member->state == MEMBER_LINGERING); /* revoked before its intent is read */
+        member->shut_out = true;
+        intent = intent_of(zone, i);
+        if (intent <= sealed || intent > base->posted) /* nonsense: nobody can claim there */
+            continue;
+        close_segment(zone, intent - 1);
+        sealed = intent;
+    }
+    return sealed;
 }
 
 /* --- sealing --- */
@@ -230,33 +280,70 @@ static bool is_closed(const struct shm_zone *zone)
                zone->base.sealed + 1;
 }
 
-/* Z4: moves the cursor over claims that are decided. True: over all of them. */
-static bool walk_claims(struct shm_zone *zone, uint32_t *budget)
+/* In the oldest segment, which is closed. Nonsense of a sender: no more claims can lie there. */
+static uint32_t claims_made(const struct shm_zone *zone)
 {
-    const struct zone_slot *slot = &zone->control->slots[zone->base.sealed % zone->base.depth];
-    uint32_t claims = closed_claims(atomic_load_explicit(&slot->closed, memory_order_acquire));
+    const uint32_t claims =
+        closed_claims(atomic_load_explicit(oldest_closed(zone), memory_order_acquire));
 
-    if (claims > ZONE_CLAIMS) /* nonsense of a sender: no claim can lie there */
-        claims = ZONE_CLAIMS;
-    zone->stuck = false;
-    while (zone->cursor<claims && * budget> 0) {
+    return claims < ZONE_CLAIMS ? claims : ZONE_CLAIMS;
+}
+
+static _Atomic uint64_t *claim_word(const struct shm_zone *zone, uint32_t claim)
+{
+    return &zone->control->slots[zone->base.sealed % zone->base.depth].claims[claim];
+}
+
+/* Z6. Void claims that were not told yet end at stride `at`. */
+static void tell_void(struct shm_zone *zone, uint32_t at, struct fabric_event *event)
+{
+    const struct zone_segment *segment = zone_segment(&zone->base, zone->base.sealed);
+    const uint32_t strides = at > zone->end ? at - zone->end : 0; /* 0: nonsense of a sender */
+
+    *event = (struct fabric_event){
+        .kind = FABRIC_VOID,
+        .context = segment->context,
+        .data = pm_at(zone->base.pm, segment->offset + (uint64_t)zone->end * FABRIC_STRIDE),
+        .bytes = strides * FABRIC_STRIDE};
+    zone->has_void = false;
+}
+
+/* Z4: moves the cursor over claims that are decided; VOID events. Over all of them: *over. */
+static unsigned walk_claims(struct shm_zone *zone, uint32_t *budget, struct fabric_event *events,
+                            unsigned max, bool *over)
+{
+    const uint32_t claims = claims_made(zone);
+    unsigned count = 0;
+
+    zone->stuck = *over = false;
+    for (; *budget > 0 && zone->cursor < claims; zone->cursor++, (*budget)--) {
         const uint64_t word =
-            atomic_load_explicit(&slot->claims[zone->cursor], memory_order_acquire);
+            atomic_load_explicit(claim_word(zone, zone->cursor), memory_order_acquire);
 
-        if (claim_generation(word) != zone->base.sealed + 1) {
-            zone->stuck = true;
-            return false;
+        zone->stuck = claim_generation(word) != zone->base.sealed + 1;
+        if (zone->stuck)
+            return count;
+        if (claim_state(word) != CLAIM_DONE) {
+            zone->has_void = true;
+            continue;
         }
-        zone->cursor++;
-        (*budget)--;
+        if (zone->has_void && count == max)
+            return count;
+        if (zone->has_void)
+            tell_void(zone, claim_begin(word), &events[count++]);
+        if (claim_end(word) <= ZONE_STRIDES)
+            zone->end = claim_end(word);
     }
-    return zone->cursor == claims;
+    if (zone->cursor == claims && zone->has_void && count < max)
+        tell_void(zone, ZONE_STRIDES, &events[count++]);
+    *over = zone->cursor == claims && !zone->has_void;
+    return count;
 }
 
 static bool seal(struct shm_zone *zone, struct fabric_event *event)
 {
     const uint64_t segment = zone->base.sealed;
-    const bool quiet = zone->voided == 0 || !is_intended(zone, segment);
+    const bool quiet = zone->voided == 0 || !is_intended(zone, segment, true);
 
     if (!quiet) {
         if (zone->unquiet_count == zone->base.depth)
@@ -266,6 +353,7 @@ static bool seal(struct shm_zone *zone, struct fabric_event *event)
     }
     zone_seal(&zone->base, quiet, event);
     zone->cursor = 0;
+    zone->end = 0;
     zone->voided = 0;
     zone->stuck_ns = 0;
     zone->checked_ns = 0;
@@ -280,7 +368,7 @@ static unsigned report_quiet(struct shm_zone *zone, struct fabric_event *events,
     for (uint32_t i = 0; i < zone->unquiet_count; i++) {
         const struct unquiet unquiet = zone->unquiet[i];
 
-        if (count < max && !is_intended(zone, unquiet.segment))
+        if (count < max && !is_intended(zone, unquiet.segment, true))
             events[count++] = (struct fabric_event){
                 .kind = FABRIC_QUIET, .quiet = true, .context = unquiet.context};
         else
@@ -294,23 +382,25 @@ unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned 
 {
     uint32_t budget = SEAL_BUDGET;
     unsigned count = 0;
+    bool over = true;
 
     if (zone->unquiet_count > 0)
         count = report_quiet(zone, events, max);
     if (grants_wait(&zone->endpoint->base))
         count += grants_events(&zone->endpoint->base, events + count, max - count);
-    while (count < max && is_closed(zone) && walk_claims(zone, &budget) &&
-           seal(zone, &events[count]))
-        count++;
+    while (over && count < max && is_closed(zone)) {
+        count += walk_claims(zone, &budget, events + count, max - count, &over);
+        over = over && count < max && seal(zone, &events[count]);
+        count += over;
+    }
     return count;
 }
 
-/* Z5 for the claim at the cursor. `deserted` was found before the claim is looked at: one that is
- * EMPTY after nobody alive had intent n was left by the dead. */
-static void void_claim(struct shm_zone *zone, bool deserted)
+/* Z5. `deserted` was found before the claim is looked at: one that is EMPTY after nobody alive that we wait for had
+ * intent n was left by the dead, or by who is shut out. */
+static void void_claim(struct shm_zone *zone, uint32_t claim, bool deserted)
 {
-    _Atomic uint64_t *word =
-        &zone->control->slots[zone->base.sealed % zone->base.depth].claims[zone->cursor];
+    _Atomic uint64_t *word = claim_word(zone, claim);
     uint64_t before = atomic_load_explicit(word, memory_order_acquire);
 
     if (claim_generation(before) == zone->base.sealed + 1 ||
@@ -320,7 +410,7 @@ static void void_claim(struct shm_zone *zone, bool deserted)
         return;
     if (zone->voided++ == 0)
         log_event(LOG_WARN, "claim_voided", "endpoint=%u segment=%llu claim=%u reason=%s",
-                  zone->endpoint->base.index, (unsigned long long)zone->base.sealed, zone->cursor,
+                  zone->endpoint->base.index, (unsigned long long)zone->base.sealed, claim,
                   deserted ? "deserted" : "late");
 }
 
@@ -336,14 +426,12 @@ static bool is_late(struct shm_zone *zone)
 
 static void void_stuck(struct shm_zone *zone)
 {
-    const bool deserted = !is_intended(zone, zone->base.sealed);
+    const bool deserted = !is_intended(zone, zone->base.sealed, false);
     const bool late = is_late(zone);
-    uint32_t budget = SEAL_BUDGET;
+    const uint32_t claims = claims_made(zone);
 
-    while ((deserted || late) && zone->stuck && budget > 0) {
-        void_claim(zone, deserted);
-        walk_claims(zone, &budget);
-    }
+    for (uint32_t i = zone->cursor; (deserted || late) && i < claims; i++)
+        void_claim(zone, i, deserted);
 }
 
 void zone_check(struct shm_zone *zone)

@@ -13,6 +13,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/fabric/shut_out.h"
 #include "common/fabric/verbs/verbs_stream.h"
 
 enum { CONTROL_EVENTS = 64 };
@@ -152,7 +153,8 @@ static void accepted(struct verbs_endpoint *endpoint, const struct fabric_event 
 {
     struct verbs_conn *conn;
 
-    if (verbs_conn_create(endpoint, false, &conn)) {
+    if (shut_out_forbids(&endpoint->base.base, &event->peer) || /* since tcp has admitted it */
+        verbs_conn_create(endpoint, false, &conn)) {
         fabric_conn_close(event->conn);
         return;
     }

@@ -1,7 +1,5 @@
 /* shm_steps_test.c - a sender stopped between two steps of a Rowan send (S1 to S5 in shm_rowan.c)
- * while the owner and another sender go on. The backend's step hook stands for the stop: what it
- * runs happens while sender 1 is in the middle. Time is moved on by the test, nothing is waited
- * for.
+ * while the owner and another sender go on.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,106 +8,8 @@
 
 #include <cmocka.h>
 
-#include <errno.h>
-
 #include "common/base/error.h"
-#include "common/fabric/shm/shm.h"
-#include "common/pm/pm_file.h"
-#include "test/lib/wait.h"
-#include "test/unit/fabric/shm_world.h"
-
-enum { OWNER, STOPPED, OTHER, SIDES };
-enum { SEGMENT = FABRIC_SEGMENT_BYTES, BYTES = 32 << 10, FIT = SEGMENT / BYTES, DEPTH = 2 };
-enum { PM_BYTES = 48 << 20 };
-
-static struct shm_host host;
-static struct world world;
-static struct fabric_conn *conns[SIDES], *passive[SIDES];
-static uint32_t numbers[SIDES];
-static enum pm_durability durability = PM_NONE; /* of the next case */
-
-static struct {
-    enum shm_step at;
-    void (*run)(void);
-    unsigned times;
-} stop;
-
-static void hook(enum shm_step at, struct shm_conn *conn)
-{
-    if (&conn->base.base != conns[STOPPED] || at != stop.at || !stop.run || stop.times > 0)
-        return;
-    stop.times++;
-    stop.run();
-}
-
-static int open_all(void **state)
-{
-    (void)state;
-    memset(&stop, 0, sizeof stop);
-    memset(numbers, 0, sizeof numbers);
-    shm_host_init(&host);
-    host.durability = durability;
-    durability = PM_NONE;
-    world_open(&world, &host.backend, SIDES, PM_BYTES);
-    side_open_zone(&world, OWNER, DEPTH, DEPTH);
-    for (unsigned s = STOPPED; s < SIDES; s++)
-        world_connect(&world, s, OWNER, s, &conns[s], &passive[s]);
-    shm_step_hook_installed = hook;
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    shm_step_hook_installed = NULL;
-    world_close(&world);
-    shm_host_fini(&host);
-    return 0;
-}
-
-/* One block as one batch, handed over at once. */
-static void send_block(unsigned sender, uint32_t bytes)
-{
-    const uint32_t number = numbers[sender]++;
-    const uint64_t at = (uint64_t)(number % 256) * BYTES;
-
-    assert_int_equal(world_add_block(&world, sender, conns[sender], at, number, bytes), 0);
-    assert_int_equal(fabric_rowan_post(conns[sender], number), 0);
-    fabric_flush(world.sides[sender].endpoint);
-}
-
-/* The other sender sends `blocks` blocks, and the owner polls on. */
-static void others_send(uint32_t blocks)
-{
-    for (uint32_t i = 0; i < blocks; i++) {
-        send_block(OTHER, BYTES);
-        side_poll(&world, OTHER);
-        side_poll(&world, OWNER);
-    }
-}
-
-static void owner_looks(void)
-{
-    side_poll(&world, OWNER);
-    side_poll(&world, OWNER); /* voids in the first, sees it in the second */
-    side_poll(&world, OWNER);
-}
-
-/* It looks now and then while the time passes. */
-static void owner_waits(uint64_t ns)
-{
-    const uint64_t end_ns = host.skipped_ns + ns;
-
-    while (host.skipped_ns < end_ns) {
-        host.skipped_ns += SHM_VOID_STEP_NS / 2;
-        owner_looks();
-    }
-}
-
-static uint32_t owner_count(enum fabric_event_kind kind)
-{
-    return side_count(&world.sides[OWNER], kind);
-}
+#include "test/unit/fabric/shm_steps.h"
 
 /* --- S4 against Z5 --- */
 
@@ -363,33 +263,6 @@ static void a_sender_slot_is_not_given_again_before_its_sender_is_gone(void **st
 
 /* --- S6: fences --- */
 
-static _Atomic int syncs;           /* that have begun */
-static _Atomic int sync_result = 1; /* 1: not yet */
-
-static int slow_sync(int fd)
-{
-    (void)fd;
-    atomic_fetch_add(&syncs, 1);
-    while (atomic_load(&sync_result) == 1)
-        wait_pause();
-    errno = EIO;
-    return atomic_load(&sync_result);
-}
-
-static int open_fencing(void **state)
-{
-    durability = PM_FENCE;
-    atomic_store(&syncs, 0);
-    atomic_store(&sync_result, 1);
-    return open_all(state);
-}
-
-static int close_fencing(void **state)
-{
-    atomic_store(&sync_result, 0);
-    return close_all(state);
-}
-
 static void nothing_has_been_asked_yet(void)
 {
     for (unsigned i = 0; i < 100; i++) /* a sync that was asked for would begin by itself */
@@ -490,30 +363,6 @@ static void blocks_that_are_under_way_together_share_the_syncs_of_the_peers_file
 }
 
 /* --- bulk writes: G3 against G4 --- */
-
-enum { GRANTED = 1 << 20, GRANT_PLACE = 32 << 20 };
-
-static struct fabric_grant grant;
-
-static void write_bulk(enum shm_step at, void (*run)(void))
-{
-    static uint8_t data[GRANTED];
-    struct pm *pm = world.sides[STOPPED].pm;
-
-    memset(data, 7, sizeof data);
-    pm_store(pm, 0, data, sizeof data);
-    assert_int_equal(fabric_grant(passive[STOPPED], GRANT_PLACE, GRANTED, 5, &grant), 0);
-    stop.at = at;
-    stop.run = run;
-    assert_int_equal(fabric_write(conns[STOPPED], &grant, 0, pm_at(pm, 0), GRANTED, 1), 0);
-    fabric_flush(world.sides[STOPPED].endpoint);
-    assert_int_equal(stop.times, 1);
-    world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
-    world_wait(&world, OWNER, FABRIC_REVOKED, 1);
-    world_poll_times(&world, 100);
-    assert_int_equal(owner_count(FABRIC_REVOKED), 1);
-    assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_WRITTEN), 0);
-}
 
 static void revoke_amid(void)
 {

@@ -2,6 +2,8 @@
  * done when the test says so. */
 #define TEST_FIXTURE open_all, close_all
 
+#include <poll.h>
+
 #include "common/base/error.h"
 #include "common/fabric/tcp/tcp.h"
 #include "test/lib/tcp_raw.h"
@@ -9,7 +11,7 @@
 #include "test/unit/fabric/tcp_world.h"
 
 enum { OWNER, FIRST, SECOND, SIDES };
-enum { PM_BYTES = 16 << 20, BYTES = 64 << 10 };
+enum { PM_BYTES = 16 << 20, BYTES = 64 << 10, WAIT_MS = 5000 };
 
 static struct tcp_host host;
 static struct world world;
@@ -161,6 +163,35 @@ TEST(a_sync_that_failed_acknowledges_nothing_and_ends_the_connections)
     assert_int_equal(side_event(&world.sides[OWNER], FABRIC_CLOSED, 0)->error, ROWAN_EIO);
     world_wait(&world, FIRST, FABRIC_CLOSED, 1);
     assert_int_equal(side_count(&world.sides[FIRST], FABRIC_LANDED), 0);
+}
+
+/* Nobody wakes an endpoint without a reactor when a fence is done. */
+static bool wakes_by_itself(struct fabric_endpoint *endpoint)
+{
+    struct event_source source;
+    struct pollfd fd;
+
+    fabric_endpoint_source(endpoint, &source);
+    source.arm(source.context);
+    fd = (struct pollfd){.fd = source.fd, .events = POLLIN};
+    const bool woken = poll(&fd, 1, WAIT_MS) == 1;
+    source.disarm(source.context);
+    return woken;
+}
+
+TEST(f12_what_landed_of_one_shut_out_is_durable_when_that_is_told)
+{
+    done = 0;
+    post(FIRST, 0, 64);
+    while (world_count_blocks(&world, OWNER, 1, FIRST) == 0)
+        world_poll(&world);
+    assert_int_equal(fabric_shut_out(world.sides[OWNER].zone, FIRST, 100 + FIRST, 3), 0);
+    world_poll_times(&world, 100);
+    assert_int_equal(side_count(&world.sides[OWNER], FABRIC_SHUT_OUT), 0);
+    assert_true(wakes_by_itself(world.sides[OWNER].endpoint));
+    done = 1;
+    world_wait(&world, OWNER, FABRIC_SHUT_OUT, 1);
+    assert_null(memchr(fenced, 0, 64));
 }
 
 TEST(an_acknowledgement_of_what_was_not_sent_ends_the_connection)

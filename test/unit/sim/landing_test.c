@@ -16,6 +16,10 @@ static void open_two(struct sim_network_options options)
     struct fabric_conn *at;
     options.void_ns = VOID_NS;
     nw_open(&world, options);
+    for (uint32_t i = B; i <= C; i++)
+        fabric_endpoint_identity(
+            world.processes[i].endpoint,
+            &(struct fabric_identity){.kind = FABRIC_SERVER, .id = i, .incarnation = 1});
     nw_connect(&world, B, A, &active, &passive);
     nw_connect(&world, C, A, &other, &at);
 }
@@ -283,6 +287,45 @@ TEST(a_store_ends_when_the_zone_does)
         tried++;
     }
     assert_true(more > 0 && more <= tried);
+}
+
+/* --- F12 --- */
+
+/* Stores of A's memory that lie outside of what was told to be void. */
+static void count_outside(void *context, uint64_t offset, const uint8_t *data, size_t bytes)
+{
+    const struct nw_process *a = &world.processes[A];
+    const struct fabric_event *told = &a->events[nw_find(&world, A, FABRIC_VOID, 0)];
+    const uint64_t from = (uint64_t)((const uint8_t *)told->data - (const uint8_t *)a->pm->pm.base);
+    (void)data;
+    *(uint32_t *)context += offset < from || offset + bytes > from + told->bytes;
+}
+
+TEST(f12_who_is_shut_out_in_a_store_is_void_at_once_and_stores_only_there)
+{
+    for (uint64_t seed = 0; next_stop_in_a_store(&seed);) {
+        struct nw_process *a = &world.processes[A];
+        uint32_t outside = 0;
+        assert_int_equal(fabric_shut_out(a->zone, B, 1, 7), 0);
+        nw_run(&world, NW_DELAY_NS);
+        assert_int_equal(nw_count(&world, A, FABRIC_SHUT_OUT), 1);
+        assert_int_equal(nw_count(&world, A, FABRIC_VOID), 1);
+        const uint32_t sealed = nw_find(&world, A, FABRIC_SEALED, 0);
+        assert_true(nw_find(&world, A, FABRIC_VOID, 0) < sealed &&
+                    sealed < nw_find(&world, A, FABRIC_SHUT_OUT, 0));
+        assert_false(a->events[sealed].quiet);
+        assert_int_equal(counts().voided, 1);
+        assert_int_equal(nw_count(&world, A, FABRIC_QUIET), 0);
+        a->pm->stored = count_outside;
+        a->pm->stored_context = &outside;
+        stop(B, false);
+        nw_run(&world, 100 * NW_DELAY_NS);
+        assert_true(counts().stray > 0);
+        assert_int_equal(outside, 0);
+        assert_int_equal(nw_count(&world, A, FABRIC_QUIET), 1);
+        assert_int_equal(nw_count(&world, B, FABRIC_LANDED), 0);
+        assert_int_equal(nw_count(&world, C, FABRIC_CLOSED), 0);
+    }
 }
 
 /* --- all of it --- */
