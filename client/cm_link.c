@@ -3,6 +3,8 @@
  * after it was asked, when the answer was not what we need. A client id that comes twice so is kept
  * once; the other is never used, which costs nothing.
  *
+ * A manager that says that it does not lead is left for the next one. What it told is stored, and is kept.
+ *
  * Every new connection asks for the configuration, because asking also makes the CM tell us of
  * later ones.
  */
@@ -16,10 +18,16 @@
 
 enum { TAG_NEW_ID = 1, TAG_CONFIGURATION = 2 };
 
-void cm_link_init(struct cm_link *cm, struct fabric_endpoint *endpoint, const char *address)
+int cm_link_init(struct cm_link *cm, struct fabric_endpoint *endpoint, const char *addresses)
 {
-    *cm = (struct cm_link){.wants_id = true, .wants_config = true};
-    peer_init(&cm->peer, endpoint, address, 0);
+    struct managers managers;
+    int error = managers_parse(addresses, &managers, NULL);
+
+    if (error)
+        return error;
+    *cm = (struct cm_link){.managers = managers, .wants_id = true, .wants_config = true};
+    peer_init_managers(&cm->peer, endpoint, &cm->managers);
+    return 0;
 }
 
 void cm_link_fini(struct cm_link *cm)
@@ -95,6 +103,7 @@ static void take_configuration(struct cm_link *cm, uint32_t tag, const Rowan__Co
 {
     struct cluster_config *config;
 
+    cm->led = !is->not_leading;
     if (tag == TAG_CONFIGURATION)
         answered(&cm->next_config_ns);
     cm->waiting_count = 0;
@@ -125,6 +134,18 @@ static void take_configuration(struct cm_link *cm, uint32_t tag, const Rowan__Co
     cm->fresh = config;
 }
 
+static bool says_it_leads(const Rowan__ControlMessage *message)
+{
+    switch (message->body_case) {
+    case ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS:
+        return !message->configuration_is->not_leading;
+    case ROWAN__CONTROL_MESSAGE__BODY_FAILURE:
+        return message->failure->error != ROWAN_ENOTLEADING;
+    default:
+        return true;
+    }
+}
+
 void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
 {
     Rowan__ControlMessage *message;
@@ -136,7 +157,10 @@ void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
         cm->peer.broken = error == ROWAN_EFORMAT;
         return;
     }
-    peer_answered(&cm->peer);
+    if (says_it_leads(message))
+        peer_answered(&cm->peer);
+    else
+        peer_break(&cm->peer, ROWAN_ENOTLEADING);
     switch (message->body_case) {
     case ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS:
         take_configuration(cm, tag, message->configuration_is);

@@ -1,5 +1,5 @@
-/* cm_link.h - a session's connection to the configuration manager: client ids and configurations.
- */
+/* cm_link.h - a session's connection to the configuration manager that leads, which it finds in the list: client ids and
+ * configurations. */
 #ifndef CLIENT_CM_LINK_H
 #define CLIENT_CM_LINK_H
 
@@ -7,7 +7,9 @@
 
 struct cm_link {
     struct peer peer;
-    uint32_t client_id;           /* the newest one given and not taken; 0: none */
+    struct managers managers;
+    bool led;           /* by a manager that leads, of the connection's last configuration */
+    uint32_t client_id; /* the newest one given and not taken; 0: none */
     struct cluster_config *fresh; /* the newest configuration come and not taken, or NULL */
     bool wants_id, wants_config;
     bool no_config;         /* the CM said that there is none newer than what we know */
@@ -16,7 +18,8 @@ struct cm_link {
     uint64_t next_id_ns, next_config_ns; /* not to be asked before */
 };
 
-void cm_link_init(struct cm_link *cm, struct fabric_endpoint *endpoint, const char *address);
+/* `addresses`: a list (managers.h); `cm` stays where it is. Errors: those of managers_parse. */
+int cm_link_init(struct cm_link *cm, struct fabric_endpoint *endpoint, const char *addresses);
 void cm_link_fini(struct cm_link *cm);
 
 /* Ask for an id that was never given before; for a configuration newer than the known one. */

@@ -35,6 +35,13 @@ void peer_init_member(struct peer *peer, struct fabric_endpoint *endpoint,
     peer->incarnation = member->incarnation;
 }
 
+void peer_init_managers(struct peer *peer, struct fabric_endpoint *endpoint,
+                        struct managers *managers)
+{
+    peer_init(peer, endpoint, managers_address(managers), 0);
+    peer->managers = managers;
+}
+
 void peer_close(struct peer *peer)
 {
     fabric_conn_close(peer->conn);
@@ -82,6 +89,12 @@ void peer_closed(struct peer *peer, int error, uint64_t now_ns)
     peer->state = PEER_DOWN;
     peer->broken = false;
     peer->error = error ? error : ROWAN_ECLOSED;
+    const bool at_once = peer->managers && managers_next(peer->managers);
+
+    if (peer->managers)
+        strcpy(peer->address, managers_address(peer->managers));
+    if (at_once)
+        return;
     peer->retry_ns = now_ns + peer->backoff_ns;
     peer->backoff_ns *= 2;
     if (peer->backoff_ns > PEER_MAX_BACKOFF_NS)
@@ -91,4 +104,6 @@ void peer_closed(struct peer *peer, int error, uint64_t now_ns)
 void peer_answered(struct peer *peer)
 {
     peer->backoff_ns = PEER_MIN_BACKOFF_NS;
+    if (peer->managers)
+        managers_found(peer->managers);
 }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/cluster/cluster.h"
+#include "common/cluster/managers.h"
 #include "common/fabric/fabric.h"
 
 enum peer_state { PEER_DOWN, PEER_CONNECTING, PEER_UP };
@@ -20,18 +20,21 @@ struct peer {
     int error;       /* why it is not UP, as last met; 0: no attempt failed yet */
     uint32_t server; /* whom to reach there; 0: whoever it is (a CM) */
     uint64_t incarnation;
-    uint32_t index;      /* of the endpoint at `address` */
-    uint64_t retry_ns;   /* DOWN: not before */
-    uint64_t backoff_ns; /* of the next failure */
+    uint32_t index;            /* of the endpoint at `address` */
+    uint64_t retry_ns;         /* DOWN: not before */
+    uint64_t backoff_ns;       /* of the next failure */
+    struct managers *managers; /* who is at `address` in turn; NULL: always the same one */
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1];
 };
 
 /* `address` is copied; at most CLUSTER_MAX_ADDRESS_BYTES. Whoever answers there is fine; peer_init_member: only this
- * process of the server is. */
+ * process of the server is; peer_init_managers: whoever of them leads. They stay the caller's, and outlive the peer. */
 void peer_init(struct peer *peer, struct fabric_endpoint *endpoint, const char *address,
                uint32_t index);
 void peer_init_member(struct peer *peer, struct fabric_endpoint *endpoint,
                       const struct member *member, uint32_t index);
+void peer_init_managers(struct peer *peer, struct fabric_endpoint *endpoint,
+                        struct managers *managers);
 
 /* Closes the connection; what was in flight on it is unknown. No pause before the next one. */
 void peer_close(struct peer *peer);
@@ -39,14 +42,15 @@ void peer_close(struct peer *peer);
 /* peer_want: starts a connection if there is none and it is time; lowers *wake_ns to when it is. */
 void peer_want(struct peer *peer, uint64_t now_ns, uint64_t *wake_ns);
 
-/* What to do with the fabric's CONNECTED and CLOSED events of this connection. */
+/* What to do with the fabric's CONNECTED and CLOSED events of this connection. With managers the next attempt is at
+ * the next one, without a pause unless a round is over. */
 void peer_connected(struct peer *peer, const struct fabric_identity *reached);
 void peer_closed(struct peer *peer, int error, uint64_t now_ns);
 
 /* It is of no use, for that reason: the owner closes it when the batch is done. */
 void peer_break(struct peer *peer, int error);
 
-/* The peer answered something: a later failure starts with the shortest pause again. */
+/* The peer answered something, a manager that it leads: a later failure starts with the shortest pause again. */
 void peer_answered(struct peer *peer);
 
 #endif

@@ -9,6 +9,7 @@
 #include "client/session.h"
 #include "common/base/clock.h"
 #include "common/base/config.h"
+#include "common/cluster/managers.h"
 #include "common/reactor/wait.h"
 
 _Static_assert(ROWAN_MAX_WAIT == WAIT_MOST, "one limit");
@@ -89,16 +90,16 @@ static int wait_ready(struct rowan *rowan, uint32_t timeout_ms)
     return 0;
 }
 
-static int find_cm(const struct rowan_options *options, char *address, size_t room)
+static int find_cm(const struct rowan_options *options, char *managers, size_t room)
 {
     if (!options->cm)
-        return options->directory ? config_read_cm(options->directory, address, room)
+        return options->directory ? config_read_cm(options->directory, managers, room)
                                   : ROWAN_EINVALID;
     size_t bytes = strlen(options->cm);
 
     if (bytes >= room)
         return ROWAN_EINVALID;
-    memcpy(address, options->cm, bytes + 1);
+    memcpy(managers, options->cm, bytes + 1);
     return 0;
 }
 
@@ -120,8 +121,8 @@ int rowan_open(const struct rowan_options *options, struct rowan **out)
         return ROWAN_EINVALID;
     struct session_options session_options = {.depth = options->depth,
                                               .timeout_ns = options->timeout_ms * NS_PER_MS};
-    char address[CLUSTER_MAX_ADDRESS_BYTES + 1];
-    int error = find_cm(options, address, sizeof address);
+    char managers[MANAGERS_LIST_BYTES];
+    int error = find_cm(options, managers, sizeof managers);
 
     if (error)
         return error;
@@ -131,14 +132,14 @@ int rowan_open(const struct rowan_options *options, struct rowan **out)
         return ROWAN_ENOMEM;
     rowan->clock = clock_system();
     rowan->spin_ns = options->spin_us * NS_PER_US;
-    error = fabric_open(address, NULL, &rowan->fabric);
+    error = fabric_open(managers, NULL, &rowan->fabric);
     if (error)
         goto no_fabric;
     error = fabric_endpoint_open(rowan->fabric, 0, &rowan->endpoint);
     if (error)
         goto no_endpoint;
     fabric_endpoint_source(rowan->endpoint, &rowan->source);
-    error = session_create(rowan->endpoint, address, &session_options, &rowan->session);
+    error = session_create(rowan->endpoint, managers, &session_options, &rowan->session);
     if (error)
         goto no_session;
     error = wait_ready(rowan, options->open_timeout_ms);

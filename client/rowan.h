@@ -74,7 +74,8 @@ enum rowan_error {
     ROWAN_ENOSPACE = -27,      /* the file system has not enough free space */
     ROWAN_EPERMISSION = -28,   /* no permission */
     ROWAN_EINCOMPATIBLE = -29, /* the cluster's version has no format in common with this one */
-    ROWAN_EADDRESS = -30       /* an address does not begin with its fabric (shm: tcp: verbs:) */
+    ROWAN_EADDRESS = -30,      /* an address does not begin with its fabric (shm: tcp: verbs:) */
+    ROWAN_ENOTLEADING = -31    /* none of the configuration managers that answer leads */
 };
 
 /* The sentence a user reads for `error`. Static storage; any thread. */
@@ -90,7 +91,9 @@ struct rowan;
 
 /* How to open a session. rowan_options_init gives the defaults; set `cm` or `directory`. */
 struct rowan_options {
-    const char *cm;           /* address of a configuration manager, as the file D/cm holds it */
+    const char *cm; /* addresses of the configuration managers, 1 to 8 of one fabric with commas
+                                 between them (tcp:10.0.0.1:7000,tcp:10.0.0.2:7000), as the file D/cm
+                                 holds them: a session goes on to the next one until it finds who leads */
     const char *directory;    /* or the directory of a rowan-local cluster */
     uint32_t depth;           /* operations outstanding at once, 1 to 65536; default 64 */
     uint32_t timeout_ms;      /* of each operation, retries included; 1 to 60000, default 10000 */
@@ -101,10 +104,11 @@ struct rowan_options {
 
 ROWAN_API void rowan_options_init(struct rowan_options *options);
 
-/* rowan_open: connects to the CM, gets a client id and the configuration. Blocks up to
+/* rowan_open: connects to the CM that leads, gets a client id and the configuration. Blocks up to
  * open_timeout_ms. *out is the caller's, to be closed. Errors: ROWAN_EINVALID (an option is out of
- * range, or `reserved` is not 0: were the options initialized?) ENOTFOUND (`directory` has no file `cm`) EADDRESS EUNREACHABLE ETIMEDOUT (the cluster has no configuration yet)
- * EUNSUPPORTED (of the address's kind) ENOMEM EIO. */
+ * range, or `reserved` is not 0: were the options initialized?) ENOTFOUND (`directory` has no file
+ * `cm`) EADDRESS ETOOMANY (of addresses) EUNREACHABLE ENOTLEADING ETIMEDOUT (the cluster has no
+ * configuration yet) EUNSUPPORTED (of the address's kind) ENOMEM EIO. */
 ROWAN_API int rowan_open(const struct rowan_options *options, struct rowan **out);
 
 /* rowan_close: NULL is fine. Outstanding operations are dropped without completion: for those

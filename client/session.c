@@ -41,19 +41,20 @@ enum { EVENTS_PER_BATCH = 64, BATCHES_PER_POLL = 4, PATIENCE = 32 /* S5 */ };
 /* A new id is asked for well before the numbers of the old one run out. */
 #define OPERATIONS_PER_ID UINT32_C(4000000000)
 
-int session_create(struct fabric_endpoint *endpoint, const char *cm_address,
+int session_create(struct fabric_endpoint *endpoint, const char *managers,
                    const struct session_options *options, struct session **out)
 {
     if (options->depth < 1 || options->depth > OP_MAX_DEPTH || options->timeout_ns == 0 ||
-        options->timeout_ns > ROWAN_MAX_TIMEOUT_MS * NS_PER_MS ||
-        options->span > MESSAGE_MAX_SPAN || strlen(cm_address) > CLUSTER_MAX_ADDRESS_BYTES)
+        options->timeout_ns > ROWAN_MAX_TIMEOUT_MS * NS_PER_MS || options->span > MESSAGE_MAX_SPAN)
         return ROWAN_EINVALID;
     struct session *session = calloc(1, sizeof *session);
 
     if (!session)
         return ROWAN_ENOMEM;
-    int error = op_table_init(&session->table, options->depth);
+    int error = cm_link_init(&session->cm, endpoint, managers);
 
+    if (!error)
+        error = op_table_init(&session->table, options->depth);
     if (error) {
         free(session);
         return error;
@@ -64,7 +65,6 @@ int session_create(struct fabric_endpoint *endpoint, const char *cm_address,
         options->operations_per_id ? options->operations_per_id : OPERATIONS_PER_ID;
     session->span = options->span ? options->span : MESSAGE_MAX_SPAN;
     session->next_operation = 1;
-    cm_link_init(&session->cm, endpoint, cm_address);
     router_init(&session->router, endpoint);
     fabric_endpoint_identity(endpoint, &(struct fabric_identity){.kind = FABRIC_CLIENT});
     *out = session;

@@ -30,9 +30,9 @@ struct session_options {
 };
 
 /* session_create: `endpoint` is open, has no connections and outlives the session, which owns its
- * events. `cm_address` is copied. Nothing is connected before the first poll.
- * Errors: ROWAN_EINVALID ENOMEM. */
-int session_create(struct fabric_endpoint *endpoint, const char *cm_address,
+ * events. `managers` is a list of addresses (managers.h), and is copied. Nothing is connected before the first poll.
+ * Errors: ROWAN_EINVALID ENOMEM, those of managers_parse. */
+int session_create(struct fabric_endpoint *endpoint, const char *managers,
                    const struct session_options *options, struct session **out);
 
 /* Drops what is outstanding without completion. NULL is fine. */

@@ -134,9 +134,10 @@ static void post_own(struct cm *cm, const struct cm_action *action, bool push,
 static void post_failure(struct cm *cm, uint32_t connection, uint32_t tag, int error,
                          const char *detail)
 {
-    /* After ROWAN_EAGAIN the peer asks ten times a second, and logs the reason itself. */
-    log_event(error == ROWAN_EAGAIN ? LOG_DEBUG : LOG_INFO, "refused",
-              "place=%u error=%s detail=\"%s\"", connection, error_name(error), detail);
+    /* After these two the peer asks ten times a second, and logs the reason itself. */
+    const bool asks_again = error == ROWAN_EAGAIN || error == ROWAN_ENOTLEADING;
+    log_event(asks_again ? LOG_DEBUG : LOG_INFO, "refused", "place=%u error=%s detail=\"%s\"",
+              connection, error_name(error), detail);
     const struct cm_action answer = {.connection = connection, .tag = tag};
     post_own(cm, &answer, false, outgoing_failure(error, detail));
 }
@@ -153,8 +154,8 @@ static void post_configuration(struct cm *cm, const struct cm_output *output,
                                const struct cm_action *action)
 {
     const bool push = action->config && action->tag == 0;
-    if (!action->config ||
-        output->waiting_count > 0) { /* it changes with every server that joins */
+    /* Not shared: what changes with every server that joins, and what says that this manager does not lead. */
+    if (!action->config || output->waiting_count > 0 || !output->leads) {
         post_own(cm, action, push,
                  outgoing_configuration(action->config, action->with_secret, output));
         return;
@@ -352,6 +353,7 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
                            .data_cluster = from->data_cluster,
                            .possibly_incomplete = from->possibly_incomplete,
                            .named = from->named,
+                           .known_term = from->known_term,
                            .formatted = from->formatted,
                            .registration_epoch = from->registration_epoch};
     for (size_t i = 0; i < from->n_damaged; i++)

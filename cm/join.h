@@ -24,6 +24,7 @@ struct cm_join {
     bool possibly_incomplete; /* that data may lack acknowledged writes */
     struct damage damage;     /* of that data; `all` is not used: then it is possibly incomplete */
     bool named;               /* a configuration has named this very process before */
+    uint64_t known_term;      /* of the newest that has; 0: none */
     bool formatted;           /* it serves: its PM is formatted, durably */
     uint64_t registration_epoch; /* the last that it was told before it sent this; 0: none */
 };

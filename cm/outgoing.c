@@ -34,6 +34,7 @@ struct outgoing *outgoing_configuration(const struct cluster_config *config, boo
     Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
     is.waiting_for = (uint32_t *)(uintptr_t)output->waiting_for;
     is.n_waiting_for = output->waiting_count;
+    is.not_leading = !output->leads;
     if (!config) {
         is.registration_epoch = output->registration_epoch;
         return outgoing_create(&CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));

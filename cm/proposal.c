@@ -8,6 +8,21 @@
 #include "cm/first.h"
 #include "common/base/error.h"
 
+bool proposal_is_possible(const struct cm_state_options *options)
+{
+    if (options->server_count < 1 || options->server_count > CLUSTER_MAX_MEMBERS ||
+        options->replicas < 1 || options->replicas > CLUSTER_MAX_REPLICAS ||
+        options->replicas > options->server_count || options->shards > CLUSTER_MAX_SHARDS ||
+        options->cluster == 0)
+        return false;
+    for (uint32_t i = 0; i < options->server_count; i++) {
+        if (options->servers[i] < 1 || options->servers[i] > CLUSTER_MAX_SERVER ||
+            (i > 0 && options->servers[i] <= options->servers[i - 1]))
+            return false;
+    }
+    return true;
+}
+
 uint32_t proposal_absent(const struct cm_state_options *options,
                          const struct cluster_config *config,
                          const struct registrations *registrations, uint32_t *servers)
@@ -57,6 +72,13 @@ bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *h
             return false;
     }
     return true;
+}
+
+void proposal_set_holder(const struct cluster_config *config, const struct cm_join *join,
+                         uint64_t *holders)
+{
+    const struct member *member = cluster_member(config, join->server);
+    holders[member - config->members] = join->incarnation;
 }
 
 void proposal_why_not(const struct cluster_config *config, const uint64_t *holders, char *why,

@@ -11,6 +11,9 @@ struct proposal {
     uint32_t first_id, end_id; /* the block of client ids that it reserves; equal: none */
 };
 
+/* Every option in its range (state.h). */
+bool proposal_is_possible(const struct cm_state_options *options);
+
 /* Fills `servers` with those that a start waits for and that are not registered: members of `config` or,
  * without one, the servers of the options. Returns how many. */
 uint32_t proposal_absent(const struct cm_state_options *options,
@@ -24,6 +27,10 @@ int proposal_first(const struct cm_state_options *options,
 /* The first client ids of a cluster wait until every member has formatted its PM: from then on a member
  * without data has lost it. holders[i]: the incarnation of member i that reported so; 0: none did. */
 bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders);
+
+/* A member reports that its PM is formatted. The list of members never changes. */
+void proposal_set_holder(const struct cluster_config *config, const struct cm_join *join,
+                         uint64_t *holders);
 
 /* If it may not: a sentence with the servers that it waits for. */
 void proposal_why_not(const struct cluster_config *config, const uint64_t *holders, char *why,

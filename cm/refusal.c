@@ -5,6 +5,8 @@
 
 #include "common/base/error.h"
 
+const char refusal_not_leading[] = "another configuration manager leads the cluster, or will soon";
+
 const char refusal_restarted[] =
     "a server cannot return while other servers of its cluster keep running, in this version: stop "
     "all servers and start them again";
@@ -16,6 +18,8 @@ const char refusal_taken[] = "another running server has this number; each needs
 
 int refusal_error(const char *why, const struct cluster_config *config, bool has_data)
 {
+    if (why == refusal_not_leading)
+        return ROWAN_ENOTLEADING;
     if (why != refusal_restarted && why != refusal_taken)
         return ROWAN_EREFUSED;
     return has_data || !config || cluster_is_unwritten(config) ? ROWAN_EAGAIN : ROWAN_EREFUSED;
@@ -69,6 +73,8 @@ static const char *foreign_data(const struct cluster_config *config, const struc
 const char *refusal_of(const struct refusal_case *of, char *detail, size_t detail_bytes)
 {
     const struct cm_join *join = of->join;
+    if (!of->leads || join->known_term > (of->config ? of->config->term : 0))
+        return refusal_not_leading;
     if (!of->config && !is_listed(of->options, join->server))
         return "the server's number is not in the list that the configuration manager was "
                "started with (cluster-servers)";

@@ -5,6 +5,9 @@
 #include "cm/registrations.h"
 #include "cm/state.h"
 
+/* What is in force here may be old, so nothing is decided on it: ROWAN_ENOTLEADING, and the peer asks another manager. */
+extern const char refusal_not_leading[];
+
 /* The process was named by an earlier configuration; the one in force names another incarnation. */
 extern const char refusal_replaced[];
 
@@ -17,7 +20,7 @@ extern const char refusal_restarted[];
 /* Another process with this number waits. */
 extern const char refusal_taken[];
 
-/* ROWAN_EAGAIN or, for good, ROWAN_EREFUSED. A server that brings no data to a cluster with data is refused
+/* ROWAN_ENOTLEADING, ROWAN_EAGAIN or, for good, ROWAN_EREFUSED. A server that brings no data to a cluster with data is refused
  * for good: otherwise it would wait until the others stop, and take the place of the server that has the
  * data. `config`: in force; NULL: none. */
 int refusal_error(const char *why, const struct cluster_config *config, bool has_data);
@@ -27,6 +30,7 @@ struct refusal_case {
     const struct cm_state_options *options;
     const struct cluster_config *config; /* in force; NULL: none */
     const struct registrations *registrations;
+    bool leads;          /* this manager */
     uint32_t here;       /* members that are connected with their incarnation in force */
     uint32_t connection; /* of the report */
     const struct cm_join *join;

@@ -22,6 +22,9 @@
  *     ones would wait for it for ever.
  *  S9 The first client ids of the cluster are reserved only when every member has reported that its PM is
  *     durably formatted. So a server without data, once there are clients, has lost what it had.
+ * S10 Only a manager that leads, and has read since it was elected, registers a server, refuses one for good or gives
+ *     an id: what others know may be old. When it ceases to lead, it tells all that are connected, so that they go to
+ *     the one that does.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -61,7 +64,8 @@ enum { MAX_ACTIONS = 4 * CM_MAX_CONNECTIONS + 8 };
 
 struct cm_state {
     struct cm_state_options options;
-    bool started, stopped, leads;
+    bool started, stopped, elected;
+    bool leads;     /* S10: elected, and has read since */
     bool knows;     /* the stored value has been read once */
     bool must_read; /* what we know of the stored value may be old */
     bool reading, storing;
@@ -86,24 +90,9 @@ struct cm_state {
     struct cm_action actions[MAX_ACTIONS];
 };
 
-static bool options_are_right(const struct cm_state_options *options)
-{
-    if (options->server_count < 1 || options->server_count > CLUSTER_MAX_MEMBERS ||
-        options->replicas < 1 || options->replicas > CLUSTER_MAX_REPLICAS ||
-        options->replicas > options->server_count || options->shards > CLUSTER_MAX_SHARDS ||
-        options->cluster == 0)
-        return false;
-    for (uint32_t i = 0; i < options->server_count; i++) {
-        if (options->servers[i] < 1 || options->servers[i] > CLUSTER_MAX_SERVER ||
-            (i > 0 && options->servers[i] <= options->servers[i - 1]))
-            return false;
-    }
-    return true;
-}
-
 int cm_state_create(const struct cm_state_options *options, struct cm_state **out)
 {
-    if (!options_are_right(options))
+    if (!proposal_is_possible(options))
         return ROWAN_EINVALID;
     struct cm_state *state = calloc(1, sizeof *state);
     if (!state)
@@ -312,15 +301,6 @@ static bool awaits_start(const struct cm_state *state)
     return !state->config || (state->here == 0 && state->registered.count > 0);
 }
 
-/* S9. By position of the member; the list of members never changes. */
-static void set_holder(struct cm_state *state, const struct cm_join *join)
-{
-    if (!state->config || !join->formatted)
-        return;
-    const struct member *member = cluster_member(state->config, join->server);
-    state->holders[member - state->config->members] = join->incarnation;
-}
-
 /* When memory is short nothing is proposed; the servers' next Join tries again. */
 static void propose_start(struct cm_state *state)
 {
@@ -399,6 +379,7 @@ static bool on_read(struct cm_state *state, const struct cm_event *event)
     state->reading = false;
     if (!event->error) {
         adopt(state, event->config, event->version);
+        state->leads |= state->elected && !state->must_read;
         return true;
     }
     state->must_read = true;
@@ -432,11 +413,26 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
     return false;
 }
 
+/* S10 */
+static void resign(struct cm_state *state)
+{
+    state->leads = false;
+    ids_grant(&state->ids, 0, 0);
+    for (uint32_t i = 0; i < state->connection_limit; i++) {
+        if (!state->connections[i].open)
+            continue;
+        ids_forget(&state->ids, i);
+        state->connections[i].member = false;
+        dismiss(state, i, refusal_not_leading);
+    }
+    state->here = 0;
+}
+
 static void on_leader(struct cm_state *state, bool leader)
 {
-    state->leads = leader;
+    state->elected = leader;
     if (!leader) {
-        ids_grant(&state->ids, 0, 0);
+        resign(state);
         return;
     }
     state->must_read = true;
@@ -478,6 +474,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     const struct refusal_case of = {.options = &state->options,
                                     .config = state->config,
                                     .registrations = &state->registered,
+                                    .leads = state->leads,
                                     .here = state->here,
                                     .connection = event->connection,
                                     .join = join};
@@ -488,7 +485,8 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
         return;
     }
 
-    set_holder(state, join);
+    if (state->config && join->formatted)
+        proposal_set_holder(state->config, join, state->holders); /* S9 */
     peer->server = join->server;
     peer->incarnation = join->incarnation;
     peer->join_tag = event->tag;
@@ -524,7 +522,7 @@ static void put_off(struct cm_state *state, uint32_t connection, uint32_t tag)
     if (state->config && !proposal_may_reserve(state->config, state->holders)) {
         proposal_why_not(state->config, state->holders, state->detail, sizeof state->detail);
         why = state->detail;
-        if (state->leads && state->warned_term != state->config->term) {
+        if (state->warned_term != state->config->term) {
             state->warned_term = state->config->term;
             warn(state, "first_id_waits", why);
         }
@@ -534,6 +532,10 @@ static void put_off(struct cm_state *state, uint32_t connection, uint32_t tag)
 
 static void on_new_client_id(struct cm_state *state, const struct cm_event *event)
 {
+    if (!state->leads) {
+        refuse(state, event->connection, event->tag, ROWAN_ENOTLEADING, refusal_not_leading);
+        return;
+    }
     if (ids_wants(&state->ids, event->connection)) {
         put_off(state, event->connection, event->tag);
         return;
@@ -591,5 +593,6 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
 
     state->output.waiting_count = awaits_start(state) ? absent(state, state->waiting_for) : 0;
     state->output.registration_epoch = state->registered.epoch;
+    state->output.leads = state->leads;
     return &state->output;
 }

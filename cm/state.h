@@ -67,7 +67,7 @@ enum cm_action_kind {
                                 waiting_for, the secret only if `with_secret`. tag 0 if nobody
                                 asked */
     CM_ACTION_CLIENT_ID,     /* send ClientIdIs */
-    CM_ACTION_FAILURE,       /* send Failure: error, detail */
+    CM_ACTION_FAILURE,       /* send Failure: error, detail. tag 0 if nobody asked */
     CM_ACTION_WARN,          /* log `event`, a word, with `detail` */
     CM_ACTION_STOP,          /* the CM cannot go on: error, detail. No further event */
 };
@@ -89,6 +89,7 @@ struct cm_action {
 struct cm_output {
     uint32_t count;
     const struct cm_action *actions;
+    bool leads;             /* a configuration that is sent says so */
     uint32_t waiting_count; /* servers that have not joined, while there is no configuration, or
                                a cold start is awaited */
     const uint32_t *waiting_for;

@@ -11,7 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
-#include "common/cluster/cluster.h"
+#include "common/cluster/managers.h"
 #include "common/fabric/verbs/verbs_settings.h"
 #include "common/reactor/descriptors.h"
 #include "release.h"
@@ -38,7 +38,8 @@ struct settings {
 static const struct config_key keys[] = {
     {"server", CONFIG_U64, FIELD(server), NULL, 1, CLUSTER_MAX_SERVER, NULL,
      "this server's number"},
-    {"cm", CONFIG_STRING, FIELD(cm), NULL, 0, 0, NULL, "fabric address of the CM"},
+    {"cm", CONFIG_STRING, FIELD(cm), NULL, 0, 0, NULL,
+     "fabric addresses of the configuration managers, with commas between them"},
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
      "fabric address of this process (shm:/directory/name, or tcp:HOST:PORT or verbs:HOST:PORT, "
      "where each worker and one more listen on a port of their own, from PORT on)"},
@@ -384,9 +385,10 @@ int main(int argc, char **argv)
     bool made = false;
     struct pm *pm = NULL;
     struct fabric *fabric = NULL;
-    int error = strchr(settings.cm, ':') ? 0 : ROWAN_EADDRESS;
+    struct managers managers;
+    int error = managers_parse(settings.cm, &managers, &why);
     if (error) {
-        fail("cannot use the CM's address", settings.cm, error);
+        fprintf(stderr, "rowan-server: cannot use the CM's address %s: %s\n", settings.cm, why);
         goto out;
     }
     error = create_reactors(&settings);

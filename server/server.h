@@ -14,7 +14,7 @@ enum { SERVER_MAX_DIGESTS = 64 };
 struct server_options {
     uint32_t server;           /* number, 1 or more */
     uint64_t incarnation;      /* not 0, never given twice */
-    const char *cm;            /* fabric address of the CM */
+    const char *cm;            /* fabric addresses of the CMs: a list (common/cluster/managers.h) */
     const char *address;       /* of this process, where peers and clients find it */
     uint32_t workers;          /* 1 to CLUSTER_MAX_WORKERS */
     uint32_t digests;          /* 1 to SERVER_MAX_DIGESTS */
@@ -30,7 +30,7 @@ struct server;
 
 /* server_create: `fabric` and `pm` (all zeros, or with this server's data; registered with the
  * fabric) are borrowed and outlive the server. Nothing happens until the roles are polled. Errors:
- * ROWAN_ENOMEM EINVALID, those of fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: what the PM
+ * ROWAN_ENOMEM EINVALID, those of managers_parse and fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: what the PM
  * holds (store_why). */
 int server_create(const struct server_options *options, struct fabric *fabric, struct pm *pm,
                   struct server **out);

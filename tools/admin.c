@@ -42,8 +42,14 @@ static int find_cm(const char *cm, const char *dir, char *out, size_t out_bytes)
 
 bool admin_find_cm(const char *cm, const char *dir, char *out, size_t out_bytes)
 {
+    struct managers managers;
+    const char *why = NULL;
     int error = find_cm(cm, dir, out, out_bytes);
-    if (error && error != ROWAN_ENOTFOUND)
+    if (!error)
+        error = managers_parse(out, &managers, &why);
+    if (why)
+        tool_say("address of the CM: %s: %s", out, why);
+    else if (error && error != ROWAN_ENOTFOUND)
         tool_failed("address of the CM", error);
     else if (error && *dir)
         tool_say("%s is no directory of a cluster: it has no file cm", dir);
@@ -279,41 +285,46 @@ static bool is_in_vain(const struct peer *cm)
            (cm->error == ROWAN_EUNREACHABLE || cm->error == ROWAN_EINCOMPATIBLE);
 }
 
+/* By the manager that leads, or if none does by another one. */
+static bool is_told(const struct admin *admin)
+{
+    return (admin->config || admin->cm.waiting_count > 0) &&
+           (admin->cm.led || admin->cm.managers.rounds > 0);
+}
+
 static int wait_config(struct admin *admin, uint64_t timeout_ns)
 {
+    const struct cm_link *cm = &admin->cm;
     uint64_t until_ns = clock_ns() + timeout_ns;
 
-    while (!admin->config || admin->cm.waiting_count > 0) {
+    while (!is_told(admin)) {
         int error = admin_wait(admin, until_ns);
 
         if (error)
             return error;
-        if (!admin->config && is_in_vain(&admin->cm.peer))
-            return admin->cm.peer.error;
-        if (admin->cm.waiting_count > 0)
-            return ROWAN_EAGAIN;
+        if (!admin->config && cm->managers.rounds > 0 && is_in_vain(&cm->peer))
+            return cm->peer.error;
         if (!admin->config && clock_ns() >= until_ns)
-            return admin->cm.peer.state == PEER_UP ? ROWAN_ETIMEDOUT : ROWAN_EUNREACHABLE;
+            return cm->peer.state == PEER_UP ? ROWAN_ETIMEDOUT : ROWAN_EUNREACHABLE;
     }
-    return 0;
+    return cm->waiting_count > 0 ? ROWAN_EAGAIN : 0;
 }
 
-int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out,
+int admin_open(const char *managers, uint64_t timeout_ns, struct admin **out,
                struct admin_missing *missing)
 {
-    if (strlen(cm_address) > CLUSTER_MAX_ADDRESS_BYTES)
-        return ROWAN_EINVALID;
     struct admin *admin = calloc(1, sizeof *admin);
     if (!admin)
         return ROWAN_ENOMEM;
-    int error = fabric_open(cm_address, NULL, &admin->fabric);
+    int error = fabric_open(managers, NULL, &admin->fabric);
     if (!error)
         error = fabric_endpoint_open(admin->fabric, 0, &admin->endpoint);
+    if (!error)
+        error = cm_link_init(&admin->cm, admin->endpoint, managers);
     if (error)
         goto fail;
     fabric_endpoint_source(admin->endpoint, &admin->source);
     fabric_endpoint_identity(admin->endpoint, &(struct fabric_identity){.kind = FABRIC_CLIENT});
-    cm_link_init(&admin->cm, admin->endpoint, cm_address);
     admin->cm.wants_id = false;
     error = wait_config(admin, timeout_ns);
     if (error)

@@ -9,10 +9,11 @@
 
 #include "common/cluster/cluster.h"
 #include "common/cluster/control.h"
+#include "common/cluster/managers.h"
 
 struct admin;
 
-/* admin_find_cm: the CM's address: `cm` itself if not empty, else from the file `cm` in `dir` or, if that is
+/* admin_find_cm: the list of the CMs' addresses: `cm` itself if not empty, else from the file `cm` in `dir` or, if that is
  * empty, in the current directory. False: a sentence was printed on standard error. */
 bool admin_find_cm(const char *cm, const char *dir, char *out, size_t out_bytes);
 
@@ -22,10 +23,10 @@ struct admin_missing {
     uint32_t servers[CLUSTER_MAX_MEMBERS];
 };
 
-/* admin_open: connects to the CM and fetches the configuration. Errors: at once ROWAN_EUNREACHABLE
+/* admin_open: connects to the CM that leads, or if none does to another one, and fetches the configuration. Errors: at once ROWAN_EUNREACHABLE
  * (nobody listens), EINCOMPATIBLE, EAGAIN (servers must be started first; `missing`, if not NULL, says
  * which); ETIMEDOUT (there is no configuration yet), EINVALID, EUNSUPPORTED, ENOMEM, EIO. */
-int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out,
+int admin_open(const char *managers, uint64_t timeout_ns, struct admin **out,
                struct admin_missing *missing);
 
 /* Outstanding calls are forgotten. */

@@ -49,7 +49,10 @@
       "the other program or file has a version that this program does not understand; compare "    \
       "what --version of both tells")                                                              \
     X(ROWAN_EADDRESS, 30,                                                                          \
-      "an address begins with its fabric: shm:/DIRECTORY/NAME, tcp:HOST:PORT or verbs:HOST:PORT")
+      "an address begins with its fabric: shm:/DIRECTORY/NAME, tcp:HOST:PORT or verbs:HOST:PORT")  \
+    X(ROWAN_ENOTLEADING, 31,                                                                       \
+      "the configuration manager does not lead: it waits to, or has lost its coordination "        \
+      "service")
 
 #ifndef ROWAN_H /* client/rowan.h, when included first, has declared the same enumerators */
 #define ERROR_ENUMERATOR(name, number, sentence) name = -(number),

@@ -221,9 +221,10 @@ int control_create(struct server_common *common, const struct control_options *o
     control->workers = workers;
     control->digests = digests;
     control->clean = clean;
-    control->cm = strdup(options->cm);
     control->address = strdup(options->address);
-    int error = control->cm && control->address ? control_open_read(control) : ROWAN_ENOMEM;
+    int error = control->address ? control_open_read(control) : ROWAN_ENOMEM;
+    if (!error)
+        error = managers_parse(options->cm, &control->managers, NULL);
     if (!error)
         error = fabric_endpoint_open(common->fabric, options->workers, &control->endpoint);
     if (error) {
@@ -249,7 +250,6 @@ void control_destroy(struct control *control)
     cluster_release(control->coming);
     cluster_release(control->config);
     free(control->shards);
-    free(control->cm);
     free(control->address);
     free(control);
 }

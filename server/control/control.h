@@ -16,7 +16,7 @@
 struct control;
 
 struct control_options {
-    const char *cm;      /* fabric address of the CM; copied */
+    const char *cm; /* fabric addresses of the CMs: a list (common/cluster/managers.h); copied */
     const char *address; /* of this process; copied */
     uint32_t workers, digests;
     uint32_t reactors;         /* threads; reported only */
@@ -25,7 +25,7 @@ struct control_options {
 };
 
 /* `workers`, `digests` and `clean` are borrowed and outlive the role. Errors: ROWAN_ENOMEM; those
- * of fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: the PM cannot be this server's. */
+ * of managers_parse and fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: the PM cannot be this server's. */
 int control_create(struct server_common *common, const struct control_options *options,
                    struct worker **workers, struct digest **digests, struct clean *clean,
                    struct control **out);

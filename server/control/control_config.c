@@ -15,6 +15,11 @@
 
 /* --- talking to the CM --- */
 
+static const struct cluster_config *known_config(const struct control *control)
+{
+    return control->config ? control->config : control->coming;
+}
+
 static void send_to_cm(struct control *control, uint32_t tag, const Rowan__ControlMessage *message)
 {
     int error = control_message_send(control->cm_conn, tag, message);
@@ -46,7 +51,8 @@ static void join(struct control *control)
     body.n_damaged = damage->count;
     body.damaged = damaged;
     body.possibly_incomplete = control->data.possibly_incomplete || damage->all;
-    body.named = control->config || control->coming;
+    body.named = known_config(control) != NULL;
+    body.known_term = body.named ? known_config(control)->term : 0;
     body.formatted = control->config != NULL;
     body.registration_epoch = control->registration_epoch;
     body.durability = (char *)(uintptr_t)pm_durability_name(control->common->pm->durability);
@@ -79,14 +85,38 @@ static void repeat_join(struct control *control, uint64_t *wake_ns)
     wake_at(wake_ns, control->join_again_ns);
 }
 
-/* Connecting is tried ten times a second: a reason is logged once, until there is another one or a
- * connection. */
-static void log_trouble(struct control *control, const char *event, int error)
+/* Managers are tried ten times a second: a manager's reason is logged once, until it has another one or one that leads is
+ * found. True: it was not logged yet. */
+static bool is_news(struct control *control, int error)
 {
-    if (control->cm_error != error)
+    int *logged = &control->cm_errors[control->managers.current];
+    const bool news = *logged != error;
+    *logged = error;
+    return news;
+}
+
+/* On to the next manager, at once unless all were tried. */
+static void leave_cm(struct control *control, const char *event, int error)
+{
+    if (is_news(control, error))
         log_event(LOG_WARN, event, "error=%s address=%s reason=\"%s\"", error_name(error),
-                  control->cm, error_sentence(error));
-    control->cm_error = error;
+                  managers_address(&control->managers), error_sentence(error));
+    control->cm_connected = false;
+    control->cm_conn = NULL;
+    control->cm_retry_ns = control->now_ns;
+    if (!managers_next(&control->managers))
+        control->cm_retry_ns += CONTROL_CM_RETRY_NS;
+}
+
+/* It has answered: it leads. */
+static void note_leader(struct control *control)
+{
+    if (control->cm_leads)
+        return;
+    control->cm_leads = true;
+    managers_found(&control->managers);
+    memset(control->cm_errors, 0, sizeof control->cm_errors);
+    log_event(LOG_INFO, "cm_connected", "address=%s", managers_address(&control->managers));
 }
 
 static void connect_to_cm(struct control *control, uint64_t *wake_ns)
@@ -101,17 +131,16 @@ static void connect_to_cm(struct control *control, uint64_t *wake_ns)
                                       .incarnation = control->common->incarnation,
                                       .id = control->common->server,
                                       .kind = FABRIC_SERVER});
-        int error = fabric_connect(control->endpoint, control->cm, 0, 0, &control->cm_conn);
+        const char *address = managers_address(&control->managers);
+        int error = fabric_connect(control->endpoint, address, 0, 0, &control->cm_conn);
         if (!error)
             return;
-        control->cm_conn = NULL;
         if (error == ROWAN_EINVALID && !control->config && !control->coming) {
             char why[CLUSTER_MAX_ADDRESS_BYTES + 64];
-            snprintf(why, sizeof why, "cannot use the CM's address %s", control->cm);
+            snprintf(why, sizeof why, "cannot use the CM's address %s", address);
             server_fail(control->common, error, why);
         }
-        log_trouble(control, "cm_connect_failed", error);
-        control->cm_retry_ns = control->now_ns + CONTROL_CM_RETRY_NS;
+        leave_cm(control, "cm_connect_failed", error);
     }
     wake_at(wake_ns, control->cm_retry_ns);
 }
@@ -169,7 +198,7 @@ static void apply_config(struct control *control, struct cluster_config *config)
     const struct member *self = cluster_member(config, control->common->server);
     bool valid = config->has_secret && self && self->incarnation == control->common->incarnation &&
                  self->workers == control->options.workers;
-    const struct cluster_config *known = control->config ? control->config : control->coming;
+    const struct cluster_config *known = known_config(control);
     if (!valid || (known && (config->term <= known->term || config->cluster != known->cluster))) {
         log_event(LOG_DEBUG, "configuration_ignored", "term=%lu", config->term);
         cluster_release(config);
@@ -191,22 +220,27 @@ void control_config_poll(struct control *control, uint64_t *wake_ns)
 
 /* --- events of the connection to the CM --- */
 
-/* After ROWAN_EAGAIN the server reports again: the CM may still count connections whose process has ended,
- * such as that of our last run. A server that had a configuration ends instead: another process has taken
- * its place, and this one would go on answering from old data. */
+/* A manager that does not lead is left. After ROWAN_EAGAIN the server reports again: the CM may still count connections
+ * whose process has ended, such as that of our last run. A server that had a configuration ends instead: another process
+ * has taken its place, and this one would go on answering from old data. */
 static void apply_failure(struct control *control, const Rowan__Failure *failure)
 {
     int error = failure->error < 0 ? failure->error : ROWAN_EREFUSED;
-    if (error == ROWAN_EAGAIN && (control->config || control->coming))
+    if (error == ROWAN_ENOTLEADING) {
+        fabric_conn_close(control->cm_conn);
+        leave_cm(control, "cm_not_leading", error);
+        return;
+    }
+    note_leader(control);
+    if (error == ROWAN_EAGAIN && known_config(control))
         error = ROWAN_EREFUSED;
     if (error != ROWAN_EAGAIN) {
         server_fail(control->common, error, failure->detail);
         return;
     }
-    if (control->cm_error != error ||
+    if (is_news(control, error) ||
         strncmp(control->put_off, failure->detail, sizeof control->put_off - 1) != 0)
         log_event(LOG_WARN, "join_put_off", "detail=\"%s\"", failure->detail);
-    control->cm_error = error;
     snprintf(control->put_off, sizeof control->put_off, "%s", failure->detail);
 }
 
@@ -223,6 +257,7 @@ static void apply_configuration_is(struct control *control, uint32_t tag,
                                    const Rowan__ConfigurationIs *is)
 {
     struct cluster_config *config;
+    note_leader(control);
     if (is->configuration.len == 0) {
         apply_registration_epoch(control, is->registration_epoch);
         return;
@@ -256,16 +291,12 @@ void control_config_event(struct control *control, const struct fabric_event *ev
 {
     if (event->kind == FABRIC_CONNECTED) {
         control->cm_connected = true;
+        control->cm_leads = false;
         control->registration_epoch = 0;
         report_anew(control);
-        control->cm_error = 0;
-        log_event(LOG_INFO, "cm_connected", "address=%s", control->cm);
         join(control);
     } else if (event->kind == FABRIC_CLOSED) {
-        log_trouble(control, control->cm_connected ? "cm_lost" : "cm_connect_failed", event->error);
-        control->cm_connected = false;
-        control->cm_conn = NULL;
-        control->cm_retry_ns = control->now_ns + CONTROL_CM_RETRY_NS;
+        leave_cm(control, control->cm_connected ? "cm_lost" : "cm_connect_failed", event->error);
     } else if (event->kind == FABRIC_MESSAGE) {
         cm_message(control, event);
     }

@@ -4,6 +4,7 @@
 
 #include "common/cluster/cluster.h"
 #include "common/cluster/control.h"
+#include "common/cluster/managers.h"
 #include "server/command.h"
 #include "server/control/control.h"
 #include "server/shard/recover.h"
@@ -66,7 +67,8 @@ enum control_opening {
 struct control {
     struct server_common *common;
     struct control_options options;
-    char *cm, *address;
+    struct managers managers;
+    char *address;
     struct worker **workers;
     struct digest **digests;
     struct clean *clean;
@@ -76,13 +78,15 @@ struct control {
     /* control_config.c */
     struct fabric_conn *cm_conn; /* NULL: not connected and not trying */
     bool cm_connected;
+    bool cm_leads;     /* as it has shown by an answer on this connection */
     bool joined;       /* the CM has answered the newest report with a configuration */
     uint32_t join_tag; /* of the last Join; 0: none. What nobody asked for has tag 0, too */
     uint32_t new_tag;  /* of the first Join on this connection that reports the present state */
     uint64_t registration_epoch; /* the last that the CM told on this connection; 0: none */
     uint64_t join_again_ns;
     uint64_t cm_retry_ns;
-    int cm_error;                  /* the last that was logged; 0: none since it was connected */
+    /* Of each manager, the last that was logged; 0: none since one that leads was found. */
+    int cm_errors[MANAGERS_MAX];
     char put_off[256];             /* why the CM put the last Join off */
     struct cluster_config *config; /* in force; NULL: none yet */
     struct cluster_config *coming; /* the first one, while the server is opening */

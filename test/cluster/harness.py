@@ -222,6 +222,46 @@ class Cluster:
             shutil.rmtree(self.directory)
 
 
+def command_of(one):
+    with open(f"/proc/{one.pid}/cmdline", "rb") as file:
+        return [word.decode() for word in file.read().split(b"\0")[:-1]]
+
+
+class Returning:
+    """`with Returning(cluster, "z1") as one:` kills it; one.start() brings it back, with the same command."""
+
+    def __init__(self, cluster, name):
+        self.command = command_of(cluster.processes()[name])
+        self.child = None
+        cluster.kill([name])
+
+    def start(self):
+        self.child = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL)  # fmt: skip
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        if self.child:
+            self.child.kill()
+            self.child.wait()
+
+
+def leader(cluster):
+    """The CM that leads, by its name."""
+    for name, one in cluster.processes().items():
+        if name.startswith("cm") and one.alive() and cluster.log(name).rpartition(" leads=")[2].startswith("yes"):
+            return name
+    return None
+
+
+def puts_again(cluster, value, seconds=60):
+    """Each `rowan put` is a new client: a CM has to lead to give it an id."""
+    tap.wait_until(lambda: cluster.rowan("put", "key", value).code == 0, seconds, "a CM leads")
+    tap.equal(cluster.ok("get", "key").out.strip(), value)
+
+
 def processes_naming(directory):
     """Processes whose command line names the directory."""
     found = []

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from harness import Cluster, expect, program, rowan_local, run, scratch, tap
+from harness import Cluster, Returning, expect, leader, program, puts_again, rowan_local, run, scratch, tap
 from local import zookeeper
 from local.failure import Failure
 
@@ -19,38 +19,6 @@ def needs_zookeeper():
         zookeeper.check_installed()
     except Failure as why:
         tap.skip(why)
-
-
-def command_of(one):
-    with open(f"/proc/{one.pid}/cmdline", "rb") as file:
-        return [word.decode() for word in file.read().split(b"\0")[:-1]]
-
-
-class Returning:
-    """`with Returning(cluster, "z1") as one:` kills it; one.start() brings it back, with the same command."""
-
-    def __init__(self, cluster, name):
-        self.command = command_of(cluster.processes()[name])
-        self.child = None
-        cluster.kill([name])
-
-    def start(self):
-        self.child = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                      stderr=subprocess.DEVNULL)  # fmt: skip
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *what):
-        if self.child:
-            self.child.kill()
-            self.child.wait()
-
-
-def puts_again(cluster, value):
-    """Each `rowan put` is a new client: the CM has to lead to give it an id."""
-    tap.wait_until(lambda: cluster.rowan("put", "key", value).code == 0, SECONDS, "the CM leads")
-    tap.equal(cluster.ok("get", "key").out.strip(), value)
 
 
 def puts_of(status):
@@ -114,6 +82,17 @@ def a_cm_that_was_killed_leads_again_when_its_old_session_is_over():
         manager.start()
         puts_again(cluster, "after")
         rowan_local("stop", "--dir", cluster.directory)
+    cluster.remove()
+
+
+@tap.case
+def a_standby_leads_when_the_session_of_a_killed_leader_is_over():
+    needs_zookeeper()
+    cluster = Cluster("standby", "--coord", "zookeeper", "--managers", "2", *SMALL)
+    cluster.ok("put", "key", "before")
+    cluster.kill([leader(cluster)])
+    puts_again(cluster, "after")
+    cluster.stop()
     cluster.remove()
 
 

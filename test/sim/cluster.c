@@ -12,6 +12,7 @@
 
 #define CM_ADDRESS     "sim:cm"
 #define RIVAL_ADDRESS  "sim:rival"
+#define MANAGERS       CM_ADDRESS "," RIVAL_ADDRESS
 #define START_LIMIT_NS (10 * NS_PER_S)
 #define SETTLE_NS      (200 * NS_PER_MS) /* for the servers to find each other */
 
@@ -141,7 +142,7 @@ static enum poll_result poll_client(void *role, uint64_t now_ns, uint64_t *wake_
 }
 
 static void create_client(struct sim_cluster *cluster, struct sim_client *client,
-                          const char *cm_address)
+                          const char *managers)
 {
     int error = sim_fabric_open(cluster->network, client->process.address, &client->fabric);
     ASSERT(!error);
@@ -151,7 +152,7 @@ static void create_client(struct sim_cluster *cluster, struct sim_client *client
                                             .timeout_ns = cluster->options.timeout_ns,
                                             .operations_per_id = cluster->options.operations_per_id,
                                             .span = cluster->options.span};
-    error = session_create(client->endpoint, cm_address, &options, &client->session);
+    error = session_create(client->endpoint, managers, &options, &client->session);
     ASSERT(!error);
     client->reactor = (struct reactor){.session = client->session};
     struct event_source source;
@@ -194,7 +195,7 @@ struct sim_cluster *sim_cluster_begin(const struct sim_cluster_options *options)
     for (uint32_t i = 1; i <= cluster->options.servers; i++)
         create_server(cluster, i);
     for (uint32_t i = 0; i < cluster->options.clients; i++)
-        create_client(cluster, &cluster->clients[i], CM_ADDRESS);
+        create_client(cluster, &cluster->clients[i], MANAGERS);
     return cluster;
 }
 
@@ -327,7 +328,7 @@ void sim_cluster_kill_client(struct sim_cluster *cluster, uint32_t index)
     journal_note(cluster->options.journal, JOURNAL_FAULT, client->process.name,
                  "ends, and another begins");
     client->ended++;
-    create_client(cluster, client, CM_ADDRESS);
+    create_client(cluster, client, MANAGERS);
 }
 
 static void attach(struct sim_server *server, uint32_t count)
@@ -354,7 +355,7 @@ void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
     const uint32_t reactors = options->reactors ? options->reactors : 1;
     struct server_options server_options = {.server = number,
                                             .incarnation = server->incarnation,
-                                            .cm = CM_ADDRESS,
+                                            .cm = MANAGERS,
                                             .address = server->process.address,
                                             .workers = options->workers,
                                             .digests = options->digests,

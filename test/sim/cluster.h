@@ -100,8 +100,8 @@ struct sim_client {
     uint32_t ended; /* sessions that it had before */
 };
 
-/* A second CM: where it leads, no server and no client that works finds it, because they know one address. Its guest
- * does: a session that asks for a client id and nothing else, so that a rival that leads stores a term. */
+/* A second CM, whose address servers and clients know, too. Its guest knows no other: a session that asks for a client id
+ * and nothing else, so that a rival that leads stores a term. */
 struct sim_rival {
     struct sim_process process; /* "sim:rival" */
     struct coord *coord;

@@ -2,11 +2,11 @@
 
 What lies in its directory D:
 
-    D/cm              the CM's address, once the cluster serves; gone when it is stopped
+    D/cm              the CMs' addresses, once the cluster serves; gone when it is stopped
     D/cluster.json    what it was started with (settings.py)
     D/run/            processes.json and the sockets; gone when it is stopped
-    D/log/            cm.log, s1.log, ...; cm-before.log, ... of the run before
-    D/coord/          the CM's configuration; or D/zookeeper/, with that of its ZooKeeper servers
+    D/log/            cm.log, cm2.log, ..., s1.log, ...; cm-before.log, ... of the run before
+    D/coord/          the CMs' configuration; or D/zookeeper/, with that of its ZooKeeper servers
     D/s1.pm ...       the servers' persistent memory
 """
 
@@ -30,6 +30,7 @@ MOST_ADDRESS_BYTES = 255  # CLUSTER_MAX_ADDRESS_BYTES
 LARGEST_SERVER = 64
 MOST_REPLICAS = 7  # CLUSTER_MAX_REPLICAS
 MOST_SHARDS = 16384  # CLUSTER_MAX_SHARDS
+MOST_MANAGERS = 8  # MANAGERS_MAX
 TRIES_FOR_PORTS = 3
 # An index has no two neighbouring objects in one small page: fewer misses of the TLB, fewer faults of a start.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
@@ -151,11 +152,16 @@ def check_addresses(options):
             f"the path {directory} is too long for the addresses in it by "
             f"{longest - MOST_ADDRESS_BYTES} bytes; name a shorter one with --dir"
         )
+    if options.fabric == "shm" and "," in directory:
+        raise Failure(
+            f"the path {directory} has a comma, which stands between two addresses; name another one with --dir, or "
+            "give --fabric tcp"
+        )
 
 
 def spin_arguments(options):
     """More threads than cores must not spin."""
-    if options.servers * (options.reactors or 1) + 1 >= len(os.sched_getaffinity(0)):
+    if options.servers * (options.reactors or 1) + options.managers >= len(os.sched_getaffinity(0)):
         return ["--spin-us", "0"]
     return []
 
@@ -172,11 +178,20 @@ def coord_arguments(options):
     return ["--coord-dir", os.path.join(options.directory, "coord")]
 
 
-def cm_command(options, programs):
+def manager_names(options):
+    return ["cm"] + [f"cm{number}" for number in range(2, options.managers + 1)]
+
+
+def list_of_managers(options):
+    """As servers and clients are told."""
+    return ",".join(options.addresses[name] for name in manager_names(options))
+
+
+def cm_command(options, programs, name):
     servers = ",".join(str(server) for server in range(1, options.servers + 1))
     return [
         programs.find("rowan-cm"),
-        "--address", options.addresses["cm"],
+        "--address", options.addresses[name],
         "--coord", options.coord,
         *coord_arguments(options),
         "--cluster-servers", servers,
@@ -191,7 +206,7 @@ def server_command(options, programs, server, place):
     return [
         programs.find("rowan-server"),
         "--server", str(server),
-        "--cm", options.addresses["cm"],
+        "--cm", list_of_managers(options),
         "--address", options.addresses[f"s{server}"],
         "--pm", path,
         "--pm-offset", str(offset),
@@ -205,13 +220,14 @@ def server_command(options, programs, server, place):
 
 def choose_addresses(options):
     """{name: address}. Over tcp and verbs, endpoint i of a process listens on its port + i: a server has one
-    for each worker and one for its control role, the CM has one."""
-    names = ["cm"] + [f"s{server}" for server in range(1, options.servers + 1)]
+    for each worker and one for its control role, a CM has one."""
+    managers = manager_names(options)
+    names = managers + [f"s{server}" for server in range(1, options.servers + 1)]
     zookeepers = zookeeper.names(options)
     counts = [(name, zookeeper.PORTS_EACH) for name in zookeepers]
     if settings.has_ports(options.fabric):
         endpoints = (options.workers or 1) + 1
-        counts = [(name, 1 if name == "cm" else endpoints) for name in names] + counts
+        counts = [(name, 1 if name in managers else endpoints) for name in names] + counts
     assigned = ports.assign(counts, options.port) if counts else {}
     if settings.has_ports(options.fabric):
         options.port = assigned["cm"]
@@ -261,7 +277,7 @@ class Starter:
             if child.poll() is None:
                 continue
             log = self.log_path(name)
-            who = {"c": "the CM", "z": f"ZooKeeper {name[1:]}"}.get(name[0], f"server {name[1:]}")
+            who = {"c": f"the CM {name[2:]}".rstrip(), "z": f"ZooKeeper {name[1:]}"}.get(name[0], f"server {name[1:]}")
             said = last_sentence(log, child.returncode)
             raise (AddressInUse if was_in_use(log, said) else Failure)(f"{who} did not start: {said} (log: {log})")
 
@@ -278,23 +294,23 @@ class Starter:
             time.sleep(0.01)
         self.check_children()
 
-    def wait_for_cm(self, deadline):
+    def wait_for_cm(self, name, deadline):
         """Until it listens: servers that find nobody try again, but not at once."""
-        while not self.cm_listens():
+        while not self.cm_listens(name):
             self.check_children()
             if time.monotonic() > deadline:
-                raise Failure(f"the CM does not listen after {START_SECONDS} s (log: {self.log_path('cm')})")
+                raise Failure(f"the CM does not listen after {START_SECONDS} s (log: {self.log_path(name)})")
             time.sleep(0.01)
 
-    def cm_listens(self):
-        """On shm its sockets are run/cm and what is named after it."""
+    def cm_listens(self, name):
+        """On shm its sockets are named after it."""
         if settings.has_ports(self.options.fabric):
-            return ports.listens(int(self.options.addresses["cm"].rpartition(":")[2]))
-        return any(name.startswith("cm") for name in os.listdir(os.path.join(self.directory, "run")))
+            return ports.listens(int(self.options.addresses[name].rpartition(":")[2]))
+        return any(file.startswith(name + ".") for file in os.listdir(os.path.join(self.directory, "run")))
 
     def wait_until_it_serves(self, deadline):
         """`rowan status` answers for every server, and no shard is recovering."""
-        command = [self.programs.find("rowan"), "--cm", self.options.addresses["cm"], "status"]
+        command = [self.programs.find("rowan"), "--cm", list_of_managers(self.options), "status"]
         answer = "it never answered"
         told = time.monotonic()
         while True:
@@ -328,11 +344,12 @@ class Starter:
             time.sleep(0.05)
 
     def commands(self):
-        """[(name, command, PM file)], the CM first. All programs are looked up here."""
+        """[(name, command, PM file)], the CMs first. All programs are looked up here."""
         options = self.options
         options.addresses = choose_addresses(options)
         self.programs.find("rowan")
-        return [("cm", cm_command(options, self.programs), "")] + [
+        managers = [(name, cm_command(options, self.programs, name), "") for name in manager_names(options)]
+        return managers + [
             (f"s{n}", server_command(options, self.programs, n, place), place[0])
             for n, place in enumerate(self.places, 1)
         ]
@@ -359,7 +376,7 @@ class Starter:
                 self.end()
                 commands = self.commands()
         settings.write(self.options)
-        settings.write_whole(os.path.join(self.directory, "cm"), self.options.addresses["cm"] + "\n")
+        settings.write_whole(os.path.join(self.directory, "cm"), list_of_managers(self.options) + "\n")
 
     def launch(self, commands):
         """Returns when the cluster serves."""
@@ -368,9 +385,11 @@ class Starter:
         for name in ("run", "log", "coord" if self.options.coord == "file" else "zookeeper"):
             os.makedirs(os.path.join(self.directory, name), exist_ok=True)
         self.start_zookeepers(deadline)
-        self.spawn(*commands[0])
-        self.wait_for_cm(deadline)
-        for command in commands[1:]:
+        for command in commands[: self.options.managers]:
+            self.spawn(*command)
+        for name in manager_names(self.options):
+            self.wait_for_cm(name, deadline)
+        for command in commands[self.options.managers :]:
             self.spawn(*command)
         self.wait_until_it_serves(deadline)
 

@@ -19,7 +19,7 @@ DURABILITY_MEANING = {
 }
 
 EPILOG = """\
-Files: DIR/cm (the address of the CM; `rowan` run inside DIR or with --dir DIR finds it), DIR/log,
+Files: DIR/cm (the addresses of the CMs; `rowan` run inside DIR or with --dir DIR finds it), DIR/log,
 DIR/s1.pm and so on (the data), DIR/run (only while it runs). In a directory that holds a stopped or
 killed cluster, start goes on from its data: --servers, --replicas, --shards, --coord,
 --zookeepers, --pm and --pm-bytes are as they were then, and the others too if they are not given.
@@ -84,7 +84,11 @@ def add_start_options(parser):
         help="where the CM keeps the configuration: in files, or in a ZooKeeper that is started with the cluster "
         "(default file)",
     )  # fmt: skip
-    add_numbers(parser, ("zookeepers", 1, 7, "with --coord zookeeper: its servers (default 1)"))
+    add_numbers(
+        parser,
+        ("zookeepers", 1, 7, "with --coord zookeeper: its servers (default 1)"),
+        ("managers", 1, cluster.MOST_MANAGERS, "CMs; one leads, and when it dies another one does (default 1)"),
+    )
     parser.add_argument(
         "--pm-bytes", type=byte_count, metavar="N",
         help="persistent memory of each server in bytes, K, M, G or T; reserved at start "
@@ -222,7 +226,7 @@ def do_start(options, programs):
     word = shlex.quote(shown)
     found = {
         "directory": options.directory,
-        "cm": options.addresses["cm"],
+        "cm": cluster.list_of_managers(options),
         "fabric": options.fabric,
         "from_data": options.saved is not None,
         "durability": options.durability,

@@ -18,7 +18,7 @@ from .failure import Failure
 
 @dataclasses.dataclass
 class Process:
-    name: str  # "cm", "s1", ..., "z1", ... (zookeeper.py)
+    name: str  # "cm", "cm2", ..., "s1", ..., "z1", ... (zookeeper.py)
     pid: int
     start: int  # field 22 of /proc/PID/stat: clock ticks after boot
     address: str
@@ -144,7 +144,7 @@ def read_row(row):
     for field in dataclasses.fields(Process):
         if type(getattr(found, field.name)) is not field.type:
             raise ValueError(field.name)
-    if found.name != "cm" and not re.fullmatch(r"[sz]\d+", found.name):
+    if not re.fullmatch(r"cm|(cm|s|z)\d+", found.name):
         raise ValueError(found.name)
     return found
 

@@ -16,6 +16,7 @@ DEFAULTS = {
     "shards": 0,
     "coord": "file",
     "zookeepers": 1,  # with coord zookeeper
+    "managers": 1,
     "pm_bytes": 2 << 30,
     "pm": "",  # the cluster's directory
     "pm_offset": 0,
@@ -31,7 +32,7 @@ DEFAULTS = {
     "verbs_device": None,  # found by the programs themselves
     "verbs_receive": None,
 }
-ADDED_LATER = ("verbs_device", "verbs_receive", "clean_below", "checkpoints", "zookeepers")  # cluster.json of an earlier version lacks them
+ADDED_LATER = ("verbs_device", "verbs_receive", "clean_below", "checkpoints", "zookeepers", "managers")  # cluster.json of an earlier version lacks them
 FORMATS = range(1, 2)  # of cluster.json, that this version reads; it writes the last
 
 WORDS = {

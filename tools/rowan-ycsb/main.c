@@ -33,7 +33,8 @@ static const struct {
 #define FIELD(name) offsetof(struct ycsb_settings, name)
 
 static const struct config_key keys[] = {
-    {"cm", CONFIG_STRING, FIELD(cm), "", 0, 0, NULL, "address of the configuration manager"},
+    {"cm", CONFIG_STRING, FIELD(cm), "", 0, 0, NULL,
+     "addresses of the configuration managers, with commas between them"},
     {"dir", CONFIG_STRING, FIELD(dir), "", 0, 0, NULL,
      "or the directory of a rowan-local cluster; without both: the current directory"},
     {"workload", CONFIG_STRING, FIELD(workload), "", 0, 0, NULL,
@@ -147,7 +148,7 @@ static int run_acked(const struct ycsb_settings *settings, struct run_options *o
 
 static int command_run(const struct ycsb_settings *settings)
 {
-    char cm[CLUSTER_MAX_ADDRESS_BYTES + 1];
+    char cm[MANAGERS_LIST_BYTES];
     struct run_options options = {.cm = cm,
                                   .records = settings->records,
                                   .threads = (uint32_t)settings->threads,
@@ -184,7 +185,7 @@ static int command_run(const struct ycsb_settings *settings)
 static int begin(void *of, int argc, char **argv)
 {
     const struct ycsb_settings *settings = of;
-    char cm[CLUSTER_MAX_ADDRESS_BYTES + 1];
+    char cm[MANAGERS_LIST_BYTES];
     if (argc > 0 && (argc != 2 || strcmp(argv[0], "check") != 0))
         return tool_usage("besides options only `check FILE` may stand here");
     if (argc == 0 && !*settings->workload)

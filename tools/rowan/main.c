@@ -14,7 +14,8 @@ enum { OPEN_TIMEOUT_MS = 5000 };
 #define FIELD(name) offsetof(struct rowan_settings, name)
 
 static const struct config_key keys[] = {
-    {"cm", CONFIG_STRING, FIELD(cm), "", 0, 0, NULL, "address of the configuration manager"},
+    {"cm", CONFIG_STRING, FIELD(cm), "", 0, 0, NULL,
+     "addresses of the configuration managers, with commas between them"},
     {"dir", CONFIG_STRING, FIELD(dir), "", 0, 0, NULL,
      "or the directory of a rowan-local cluster; without both: the current directory"},
     {"value-file", CONFIG_STRING, FIELD(value_file), "", 0, 0, NULL,
@@ -82,7 +83,7 @@ int command_connect(const struct rowan_settings *settings, const char *command, 
 static int run(void *of, int argc, char **argv)
 {
     struct rowan_settings *settings = of;
-    char cm[CLUSTER_MAX_ADDRESS_BYTES + 1];
+    char cm[MANAGERS_LIST_BYTES];
     size_t i = 0;
     if (argc == 0)
         return tool_usage("a command is missing");

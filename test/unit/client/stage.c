@@ -40,6 +40,11 @@ static void reply_control(struct fake_conn *conn, uint32_t tag, Rowan__ControlMe
     fake_reply(conn, bytes, (uint32_t)count, NULL, 0);
 }
 
+static bool leads(const struct stage *stage, const struct fake_conn *conn)
+{
+    return stage->leader && strcmp(conn->address, stage->leader) == 0;
+}
+
 static void send_config(struct stage *stage, struct fake_conn *conn, uint32_t tag,
                         uint64_t known_term)
 {
@@ -54,7 +59,16 @@ static void send_config(struct stage *stage, struct fake_conn *conn, uint32_t ta
     }
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS;
     message.configuration_is = &is;
+    is.not_leading = !leads(stage, conn);
     reply_control(conn, tag, &message);
+}
+
+void stage_refuse(struct fake_conn *conn, uint32_t tag, int error)
+{
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+
+    failure.error = error;
+    reply_control(conn, tag, &CONTROL_MESSAGE(FAILURE, failure, &failure));
 }
 
 static void answer_cm(struct stage *stage, const struct fake_sent *sent)
@@ -66,17 +80,16 @@ static void answer_cm(struct stage *stage, const struct fake_sent *sent)
 
     assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &request), 0);
     if (request->body_case == ROWAN__CONTROL_MESSAGE__BODY_NEW_CLIENT_ID) {
-        Rowan__Failure failure = ROWAN__FAILURE__INIT;
+        const int error = leads(stage, sent->conn) ? stage->id_error : ROWAN_ENOTLEADING;
 
-        failure.error = stage->id_error;
-        message.body_case = stage->id_error ? ROWAN__CONTROL_MESSAGE__BODY_FAILURE
-                                            : ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS;
-        if (stage->id_error)
-            message.failure = &failure;
-        else
+        if (error) {
+            stage_refuse(sent->conn, tag, error);
+        } else {
+            message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS;
             message.client_id_is = &id;
-        id.client_id = ++stage->ids;
-        reply_control(sent->conn, tag, &message);
+            id.client_id = ++stage->ids;
+            reply_control(sent->conn, tag, &message);
+        }
     } else {
         assert_int_equal(request->body_case, ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION);
         stage->asked_config++;
@@ -92,7 +105,7 @@ static bool serve_cm(struct stage *stage)
     struct fake_fabric *fake = stage->fake;
 
     if (fake->taken == fake->flushed ||
-        strcmp(fake->sent[fake->taken].conn->address, STAGE_CM) != 0)
+        strncmp(fake->sent[fake->taken].conn->address, STAGE_CM, strlen(STAGE_CM)) != 0)
         return false;
     struct fake_sent *sent = fake_take(fake);
 
@@ -133,7 +146,7 @@ void stage_open(struct stage *stage, uint32_t depth, uint32_t operations_per_id)
     struct session_options options = {
         .depth = depth, .timeout_ns = STAGE_TIMEOUT_NS, .operations_per_id = operations_per_id};
 
-    *stage = (struct stage){.now_ns = NS_PER_S};
+    *stage = (struct stage){.now_ns = NS_PER_S, .leader = STAGE_CM};
     stage->fake = fake_create();
     stage->config = stage_config(5);
     run_servers(stage);

@@ -6,7 +6,7 @@
 #include "common/base/clock.h"
 #include "fake_fabric.h"
 
-#define STAGE_CM         "fake:cm"
+#define STAGE_CM         "fake:cm" /* and what begins so */
 #define STAGE_TIMEOUT_NS (10 * NS_PER_S)
 
 struct stage {
@@ -16,7 +16,8 @@ struct stage {
     uint32_t ids;                  /* given so far */
     uint32_t asked_config;         /* how often the CM was asked */
     bool cm_silent;
-    int id_error; /* what the CM says to who asks for an id; 0: it gives one */
+    const char *leader; /* of the CMs, the address of the one that leads; NULL: none does */
+    int id_error;       /* what the CM says to who asks for an id; 0: it gives one */
     uint64_t now_ns, wake_ns;
 };
 
@@ -34,6 +35,9 @@ void stage_run_after(struct stage *stage, uint64_t ns);
 
 /* The CM has this configuration from now on (takes the reference) and pushes it. */
 void stage_push(struct stage *stage, struct cluster_config *config);
+
+/* A CM answers so. tag 0: unasked. */
+void stage_refuse(struct fake_conn *conn, uint32_t tag, int error);
 
 /* A key of the shard at that position. */
 const char *stage_key(unsigned shard, char *room, unsigned number);

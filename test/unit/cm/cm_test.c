@@ -94,18 +94,6 @@ static void stop_manager(void)
     fabric_close(fabric);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    log_set_level(LOG_ERROR);
-    memset(peers, 0, sizeof peers);
-    failed_error = 0;
-    temp_dir_init(&dir);
-    assert_int_equal(mkdir(temp_dir_at(&dir, "coord"), 0700), 0);
-    start_manager();
-    return 0;
-}
-
 static void drop_peer(struct peer *peer)
 {
     control_free(peer->answer);
@@ -277,6 +265,33 @@ static struct cluster_config *configuration_of(const struct peer *peer, uint32_t
     return config;
 }
 
+static bool says_it_leads(struct peer *peer)
+{
+    send_get(peer, 1, 0);
+    await_answer(peer);
+    return !peer->answer->configuration_is->not_leading;
+}
+
+static void await_lead(void)
+{
+    connect_now(&peers[3], FABRIC_CLIENT);
+    assert_true(WAIT_FOR(says_it_leads(&peers[3])));
+    drop_peer(&peers[3]);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    log_set_level(LOG_ERROR);
+    memset(peers, 0, sizeof peers);
+    failed_error = 0;
+    temp_dir_init(&dir);
+    assert_int_equal(mkdir(temp_dir_at(&dir, "coord"), 0700), 0);
+    start_manager();
+    await_lead();
+    return 0;
+}
+
 /* Peers 0 and 1 become servers 1 and 2 and have the configuration. */
 static void make_cluster(void)
 {
@@ -371,6 +386,7 @@ TEST(a_manager_that_restarts_goes_on)
         drop_peer(&peers[i]);
     stop_manager();
     start_manager();
+    await_lead();
     connect_now(&peers[0], FABRIC_SERVER);
     send_join(&peers[0], 21, 1);
     await_answer(&peers[0]);
@@ -381,6 +397,49 @@ TEST(a_manager_that_restarts_goes_on)
     send_new_id(&peers[2], 22);
     await_answer(&peers[2]);
     assert_int_equal(peers[2].answer->client_id_is->client_id, 1 + CM_CLIENT_ID_BLOCK);
+}
+
+static void note_lead(void *context, bool leads)
+{
+    *(bool *)context = leads;
+}
+
+static bool gives_an_id(struct peer *peer)
+{
+    send_new_id(peer, 33);
+    await_answer(peer);
+    return peer->answer->body_case == ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS;
+}
+
+TEST(a_standby_says_that_it_is_one_until_the_leader_has_gone)
+{
+    struct coord *leader;
+    bool leads = false;
+    uint64_t wake_ns;
+    make_cluster();
+    have_a_client();
+    drop_peer(&peers[0]);
+    stop_manager();
+    assert_int_equal(coord_open_file(temp_dir_at(&dir, "coord"), NULL, &leader), 0);
+    assert_int_equal(coord_elect(leader, note_lead, &leads), 0);
+    assert_true(
+        WAIT_FOR((coord_poll(leader, clock_now_ns(clock_system()), &wake_ns), leads == true)));
+    start_manager();
+
+    connect_now(&peers[2], FABRIC_CLIENT);
+    send_get(&peers[2], 31, 0);
+    await_answer(&peers[2]);
+    cluster_release(configuration_of(&peers[2], 31));
+    assert_true(peers[2].answer->configuration_is->not_leading);
+    send_new_id(&peers[2], 32);
+    await_answer(&peers[2]);
+    assert_failure(&peers[2], 32, ROWAN_ENOTLEADING);
+    connect_now(&peers[0], FABRIC_SERVER);
+    send_join(&peers[0], 34, 1);
+    await_answer(&peers[0]);
+    assert_failure(&peers[0], 34, ROWAN_ENOTLEADING);
+    coord_close(leader);
+    assert_true(WAIT_FOR(gives_an_id(&peers[2])));
 }
 
 TEST(a_peer_of_another_cluster_is_not_let_in)

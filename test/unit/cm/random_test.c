@@ -150,7 +150,7 @@ static void one_step(struct run *run)
     else if (dice < 4)
         restart_all(run);
     else if (dice < 20)
-        lead(run, manager, chance(run, 50));
+        lead(run, manager, chance(run, 70));
     else if (dice < 40)
         world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     else if (dice < 300)

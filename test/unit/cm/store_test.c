@@ -45,11 +45,12 @@ TEST(a_block_stored_after_leadership_was_lost_is_given_up)
     use_up_ids(world);
     assert_true(world->storing);
     world_lead(world, false);
-    world_forget(world);
+    assert_failure(world_last(world, 50), ROWAN_ENOTLEADING, "leads");
     world_answer_store(world, WORLD_OK);
-    assert_null(world_last(world, 50)); /* it waits for a leader */
     world_settle(world);
     world_lead(world, true);
+    world_settle(world);
+    world_new_id(world, 50, 4);
     world_settle(world);
     assert_int_equal(world_last(world, 50)->client_id, 1 + 2 * CM_CLIENT_ID_BLOCK);
 }
@@ -204,41 +205,88 @@ TEST(only_a_leader_decides)
     struct world *world = world_create(world_store, &options);
     world_settle(world);
     world_join_all(world, 2);
-    assert_false(world->reading || world->storing);
+    assert_failure(world_last(world, 2), ROWAN_ENOTLEADING, "leads");
     world_lead(world, true);
-    assert_true(world->reading); /* a new leader looks first */
+    assert_true(world->reading); /* a new leader looks first: what it knows may be old */
+    world_join_all(world, 2);
+    world_new_id(world, 50, 1);
+    assert_failure(world_last(world, 2), ROWAN_ENOTLEADING, "leads");
+    assert_failure(world_last(world, 50), ROWAN_ENOTLEADING, "leads");
     world_settle(world);
-    world_repeat_joins(world);
+    world_join_all(world, 2);
     world_settle(world);
     assert_non_null(cm_state_config(world->state));
     world_lead(world, false);
     world_new_id(world, 50, 1);
     assert_false(world->storing);
-    assert_null(world_last(world, 50));
+    assert_failure(world_last(world, 50), ROWAN_ENOTLEADING, "leads");
 }
 
-TEST(a_follower_tells_what_another_manager_stored)
+TEST(a_standby_tells_what_is_stored_and_registers_nobody)
 {
     struct cm_state_options options = world_options(3, 3, 0);
-    struct world *follower = world_create(world_store, &options);
-    world_settle(follower);
-    world_join_all(follower, 3);
-    world_get(follower, 20, 5, 0);
-    struct cm_join other = world_join_of(3);
-    other.incarnation++; /* not the process that the leader saw */
-    world_close(follower, 3);
-    world_join(follower, 3, 61, &other);
-
+    struct world *standby = world_create(world_store, &options);
+    world_settle(standby);
+    world_get(standby, 20, 5, 0);
     struct world *leader = world_cluster(world_store, 3);
-    world_forget(follower);
-    world_step(follower, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(follower);
-    assert_configuration(world_last(follower, 1), 0, 1, true);
-    assert_configuration(world_last(follower, 20), 0, 1, false);
-    assert_failure(world_last(follower, 3), ROWAN_EAGAIN, "cannot return");
-    assert_int_equal(world_last(follower, 3)->tag, 61);
+    world_forget(standby);
+    world_step(standby, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(standby);
+    assert_configuration(world_last(standby, 20), 0, 1, false);
+    assert_true(world_last(standby, 20)->not_leading);
+    world_get(leader, 20, 5, 0);
+    assert_false(world_last(leader, 20)->not_leading);
+
+    struct cm_join other = world_join_of(3);
+    other.incarnation++; /* which the leader would put off */
+    world_join(standby, 3, 61, &other);
+    assert_failure(world_last(standby, 3), ROWAN_ENOTLEADING, "leads");
+    assert_int_equal(world_last(standby, 3)->tag, 61);
     world_destroy(leader);
-    world_destroy(follower);
+    world_destroy(standby);
+}
+
+/* Members, servers that wait, and clients: all go to the new leader, and it finds them there. */
+TEST(who_ceases_to_lead_tells_all_and_counts_on_none)
+{
+    struct world *world = world_cluster(world_store, 2);
+    world_get(world, 20, 5, 1);
+    world_open(world, 21);
+    world_forget(world);
+    world_lead(world, false);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_failure(world_last(world, i < 2 ? 1 + i : 18 + i), ROWAN_ENOTLEADING, "leads");
+    assert_int_equal(world->sent_count, 4);
+
+    world_lead(world, true);
+    world_settle(world);
+    struct cm_join joins[2];
+    world_rejoin_all(world, 2, 1, joins);
+    world_close_all(world, 2);
+    world_join(world, 30, 7, &joins[0]); /* no member is here: it waits */
+    assert_configuration(world_last(world, 30), 7, 0, false);
+    world_lead(world, false);
+    world_lead(world, true);
+    world_settle(world);
+    world_join(world, 31, 7, &joins[1]); /* and is not registered any more */
+    assert_false(world->storing);
+    assert_int_equal(world_last(world, 31)->waiting_count, 1);
+    world_join(world, 30, 8, &joins[0]);
+    assert_true(world->storing);
+}
+
+/* Another manager has started the cluster again meanwhile, and this one does not know yet. */
+TEST(a_server_that_knows_a_later_configuration_is_not_refused_for_good)
+{
+    struct world *world = world_cluster(world_store, 2);
+    struct cm_join join = world_rejoin_of(world, 1, 1);
+    join.named = true;
+    join.known_term = 2;
+    world_join(world, 30, 7, &join);
+    assert_failure(world_last(world, 30), ROWAN_ENOTLEADING, "leads");
+    join.known_term = 1;
+    world_join(world, 30, 8, &join);
+    assert_failure(world_last(world, 30), ROWAN_EREFUSED, "another process");
 }
 
 TEST(a_configuration_that_vanished_stops_the_manager)

@@ -2,12 +2,10 @@
  *  - a configuration was stored before (C7), and newer ones come after older ones;
  *  - the secret goes only to a connection whose Join named a member's incarnation;
  *  - a client id is given once, out of what is reserved in the store, and to one who asked;
- *  - a cold start replaces no process that runs, raises every epoch, and counts exactly the replicas
- *    that brought whole data, or, of a shard without one, the possibly incomplete ones; or, before the first client id
- *    is reserved, all;
+ *  - a cold start replaces no process that runs, raises every epoch, and counts exactly the replicas that brought
+ *    whole data, or, of a shard without one, those possibly incomplete; or, before the first client id, all;
  *  - the first client ids are reserved when every member has said that its PM is formatted;
- *  - one request to the store is under way; what is proposed obeys the rules and follows from what
- *    the manager knew. */
+ *  - one request to the store is under way; what is proposed obeys the rules and follows from what was known. */
 #include "test/unit/cm/world.h"
 
 #include "common/base/error.h"
@@ -230,7 +228,8 @@ static void note_sent(struct world *world, const struct cm_output *output,
         check_configuration(world, action);
     else if (action->kind == CM_ACTION_CLIENT_ID)
         check_id(world, action);
-    else if (peer->wants_id && peer->id_tag == action->tag && action->error != ROWAN_EAGAIN)
+    else if (action->error == ROWAN_ENOTLEADING || /* it asks another one */
+             (peer->wants_id && peer->id_tag == action->tag && action->error != ROWAN_EAGAIN))
         peer->wants_id = false;
 
     if (action->kind == CM_ACTION_FAILURE || action->with_secret)
@@ -244,6 +243,7 @@ static void note_sent(struct world *world, const struct cm_output *output,
                                 .connection = action->connection,
                                 .tag = action->tag,
                                 .with_secret = action->with_secret,
+                                .not_leading = !output->leads,
                                 .term = action->config ? action->config->term : 0,
                                 .client_id = action->client_id,
                                 .error = action->error,

@@ -42,6 +42,7 @@ struct world_sent {
     enum cm_action_kind kind;
     uint32_t connection, tag;
     bool with_secret;
+    bool not_leading;
     uint64_t term; /* of a configuration; 0: none */
     uint32_t client_id;
     int error;

@@ -145,7 +145,7 @@ int stage_try(struct stage *stage, uint32_t block_limit)
 {
     struct server_options options = {.server = 1,
                                      .incarnation = 100 * (uint64_t)++stage->starts,
-                                     .cm = "puppet:cm",
+                                     .cm = stage->managers,
                                      .address = "puppet:1",
                                      .workers = 1,
                                      .digests = 1,
@@ -167,7 +167,12 @@ int stage_try(struct stage *stage, uint32_t block_limit)
 
 void stage_start(struct stage *stage, uint32_t block_limit)
 {
-    *stage = (struct stage){.now_ns = NS_PER_S};
+    stage_start_among(stage, block_limit, "puppet:cm");
+}
+
+void stage_start_among(struct stage *stage, uint32_t block_limit, const char *managers)
+{
+    *stage = (struct stage){.now_ns = NS_PER_S, .managers = managers};
     stage->heap = heap_pm_create(128 << 20);
     stage->pm_ops = *stage->heap->pm.ops;
     stage->heap->pm.ops = &stage->pm_ops;

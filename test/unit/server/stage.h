@@ -19,6 +19,7 @@ struct stage {
     struct cluster_config *config;
     struct puppet_conn *peer; /* the worker's connection to server 2; NULL: not asked for */
     struct pm_ops pm_ops;     /* the map's, with fences that the test may hold */
+    const char *managers;     /* the addresses of the CMs; the first is "puppet:cm" */
     uint64_t now_ns;
     uint64_t wake_ns;             /* asked for in the last poll */
     uint32_t operations, clients; /* so far */
@@ -33,6 +34,7 @@ enum { STAGE_BACKED = 3 }; /* the shard that server 2 leads */
 
 /* A server that has found its CM, and waits. `block_limit` is the fabric's. */
 void stage_start(struct stage *stage, uint32_t block_limit);
+void stage_start_among(struct stage *stage, uint32_t block_limit, const char *managers);
 
 /* Up to the first configuration, and the peer connected. */
 void stage_open(struct stage *stage, uint32_t block_limit);

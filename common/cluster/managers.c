@@ -1,0 +1,67 @@
+/* managers.c - see managers.h. */
+#include "common/cluster/managers.h"
+
+#include <string.h>
+
+#include "common/base/error.h"
+
+_Static_assert(MANAGERS_MAX == 8 && CLUSTER_MAX_ADDRESS_BYTES == 255, "the sentences say so");
+
+static int mistake(int error, const char *sentence, const char **why)
+{
+    if (why)
+        *why = sentence;
+    return error;
+}
+
+static int check_address(const char *list, const char *address, size_t bytes, const char **why)
+{
+    const size_t scheme_bytes = strcspn(address, ":");
+    if (bytes == 0)
+        return mistake(ROWAN_EADDRESS, "an address is missing in front of a comma or at the end",
+                       why);
+    if (scheme_bytes == 0 || scheme_bytes >= bytes)
+        return mistake(ROWAN_EADDRESS, error_sentence(ROWAN_EADDRESS), why);
+    if (bytes > CLUSTER_MAX_ADDRESS_BYTES)
+        return mistake(ROWAN_EINVALID, "an address has more than 255 bytes", why);
+    if (strncmp(list, address, scheme_bytes + 1) != 0)
+        return mistake(ROWAN_EINVALID, "all addresses must be of one fabric", why);
+    return 0;
+}
+
+int managers_parse(const char *list, struct managers *out, const char **why)
+{
+    struct managers found = {0};
+    for (const char *at = list;; at++) {
+        const size_t bytes = strcspn(at, ",");
+        if (found.count == MANAGERS_MAX)
+            return mistake(ROWAN_ETOOMANY, "these are more than 8 addresses", why);
+        int error = check_address(list, at, bytes, why);
+        if (error)
+            return error;
+        memcpy(found.addresses[found.count++], at, bytes);
+        at += bytes;
+        if (*at == '\0')
+            break;
+    }
+    *out = found;
+    return 0;
+}
+
+const char *managers_address(const struct managers *managers)
+{
+    return managers->addresses[managers->current];
+}
+
+bool managers_next(struct managers *managers)
+{
+    managers->current = (managers->current + 1) % managers->count;
+    managers->tried = (managers->tried + 1) % managers->count;
+    managers->rounds += managers->tried == 0;
+    return managers->tried != 0;
+}
+
+void managers_found(struct managers *managers)
+{
+    managers->tried = managers->rounds = 0;
+}

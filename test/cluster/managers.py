@@ -1,0 +1,87 @@
+#!/usr/bin/python3
+"""Several CMs over files: one leads, and whichever it is may be killed."""
+
+import contextlib
+import os
+import sys
+
+from harness import Cluster, Returning, expect, leader, puts_again, rowan_local, scratch, tap
+
+SMALL = ("--pm-bytes", "80M", "--landing-segments", "4")
+SECONDS = 30
+
+
+def managers_of(cluster):
+    """What the file says that clients read."""
+    with open(os.path.join(cluster.directory, "cm"), encoding="utf-8") as file:
+        return file.read().strip().split(",")
+
+
+def all_servers_hear(cluster):
+    """A change of the configuration is carried to servers that have joined at who leads, and to them alone."""
+
+    def all_know():
+        status = cluster.rowan("--json", "status").json()
+        return all(server.get("term") == status["term"] for server in status["servers"])
+
+    tap.wait_until(all_know, SECONDS, "every server has the newest configuration")
+
+
+@tap.case
+def a_standby_takes_over_gives_ids_and_starts_the_cluster_again():
+    cluster = Cluster("three", "--managers", "3", *SMALL)
+    cluster.ok("put", "key", "first")
+    term = cluster.ok("--json", "status").json()["term"]
+    first = leader(cluster)
+    with contextlib.ExitStack() as stack:
+        old = stack.enter_context(Returning(cluster, first))
+        puts_again(cluster, "second")
+        second = leader(cluster)
+        tap.check(second not in (None, first), "who leads now:", second)
+        tap.check(cluster.ok("--json", "status").json()["term"] > term)
+        all_servers_hear(cluster)
+        tap.equal({shard["epoch"] for shard in cluster.shards()}, {1})  # nobody was replaced
+
+        servers = [stack.enter_context(Returning(cluster, name)) for name in ("s1", "s2", "s3")]
+        for one in servers:
+            one.start()
+        tap.wait_until(lambda: cluster.rowan("status").code == 0, SECONDS, "the cluster serves again")
+        tap.equal(cluster.ok("get", "key").out.strip(), "second")
+        tap.equal({shard["epoch"] for shard in cluster.shards()}, {2})
+
+        old.start()
+        cluster.kill([name for name in ("cm", "cm2", "cm3") if name != first])  # it alone is left
+        puts_again(cluster, "third")
+        all_servers_hear(cluster)
+        tap.contains(cluster.ok("verify").out, "equal")
+    tap.equal(rowan_local("stop", "--dir", cluster.directory).code, 0)
+
+
+@tap.case
+def all_managers_are_told_stopped_and_started_again():
+    cluster = Cluster("known", "--managers", "2", "--fabric", "tcp", *SMALL)
+    cluster.ok("put", "key", "value")
+    found = rowan_local("status", "--dir", cluster.directory, "--json").json()
+    tap.equal([one["id"] for one in found["processes"]], ["cm", "cm2", "s1", "s2", "s3"])
+    addresses = managers_of(cluster)
+    tap.equal(addresses, [one["address"] for one in found["processes"][:2]])
+    cluster.stop()
+    for more, count in (((), 2), (("--managers", "3"), 3)):
+        done = rowan_local("start", "--dir", cluster.directory, "--json", *more)
+        tap.equal(done.code, 0, done.both)
+        tap.equal(managers_of(cluster), done.json()["cm"].split(","))
+        tap.equal(len(managers_of(cluster)), count)
+        tap.equal(managers_of(cluster)[0], addresses[0])
+        tap.equal(cluster.ok("get", "key").out.strip(), "value")
+        cluster.stop()
+
+
+@tap.case
+def wrong_managers_are_one_sentence():
+    place = os.path.join(scratch(), "a,b")
+    expect(rowan_local("start", "--dir", place, *SMALL), 1, "comma")
+    expect(rowan_local("start", "--dir", place, "--managers", "9"), 2, "from 1 to 8")
+    tap.check(not os.path.exists(place))
+
+
+sys.exit(tap.main())
