@@ -20,8 +20,8 @@
  *     not be stored. A server that died before that epoch has not reported in it, though its connection may
  *     still be open and older reports of it may still be read. A configuration that named it beside living
  *     ones would wait for it for ever.
- *  S9 The first client ids of the cluster are reserved only when every member has reported that its PM is
- *     durably formatted. So a server without data, once there are clients, has lost what it had.
+ *  S9 The first client ids of a series (ids.h) are reserved only when every member has reported that its PM is
+ *     durably formatted, and keeps the configuration. So a server without data, once there are clients, has lost it.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -37,9 +37,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cm/first.h"
 #include "cm/ids.h"
 #include "cm/loss.h"
 #include "cm/proposal.h"
+#include "cm/recovery.h"
 #include "cm/refusal.h"
 #include "cm/registrations.h"
 #include "common/base/assert.h"
@@ -71,6 +73,7 @@ struct cm_state {
     struct proposal proposal;      /* while storing */
 
     struct ids ids;
+    struct recovery recovery;
     struct registrations registered; /* S6: servers that wait for a configuration that names them */
     uint32_t here;                   /* connections of members */
     /* S9: by position of the member, the incarnation that said last that it is formatted; 0: none */
@@ -86,24 +89,9 @@ struct cm_state {
     struct cm_action actions[MAX_ACTIONS];
 };
 
-static bool options_are_right(const struct cm_state_options *options)
-{
-    if (options->server_count < 1 || options->server_count > CLUSTER_MAX_MEMBERS ||
-        options->replicas < 1 || options->replicas > CLUSTER_MAX_REPLICAS ||
-        options->replicas > options->server_count || options->shards > CLUSTER_MAX_SHARDS ||
-        options->cluster == 0)
-        return false;
-    for (uint32_t i = 0; i < options->server_count; i++) {
-        if (options->servers[i] < 1 || options->servers[i] > CLUSTER_MAX_SERVER ||
-            (i > 0 && options->servers[i] <= options->servers[i - 1]))
-            return false;
-    }
-    return true;
-}
-
 int cm_state_create(const struct cm_state_options *options, struct cm_state **out)
 {
-    if (!options_are_right(options))
+    if (!first_options_are_right(options))
         return ROWAN_EINVALID;
     struct cm_state *state = calloc(1, sizeof *state);
     if (!state)
@@ -119,6 +107,7 @@ void cm_state_destroy(struct cm_state *state)
 {
     if (!state)
         return;
+    recovery_fini(&state->recovery);
     cluster_release(state->proposal.config);
     cluster_release(state->config);
     free(state);
@@ -260,7 +249,8 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
     struct cluster_config *before = state->config;
     state->config = config;
     state->version = version;
-    warn_of_loss(state, before);
+    state->options.recover = false;
+    warn_of_loss(state, before ? before : state->recovery.best);
     cluster_release(before);
     sort_servers(state);
 }
@@ -268,6 +258,12 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
 /* The stored configuration becomes the one in force, unless it is already. */
 static void adopt(struct cm_state *state, struct cluster_config *config, uint64_t version)
 {
+    if (config && !state->knows && state->options.recover) {
+        stop(
+            state, ROWAN_EEXISTS,
+            "the stored configuration is there: start the configuration manager without --recover");
+        return;
+    }
     state->knows = true;
     if (!config && !state->config) {
         state->version = version;
@@ -303,7 +299,9 @@ static void store(struct cm_state *state, const struct proposal *proposal)
 
 static uint32_t absent(const struct cm_state *state, uint32_t *servers)
 {
-    return proposal_absent(&state->options, state->config, &state->registered, servers);
+    return state->options.recover
+               ? recovery_absent(&state->recovery, &state->options, &state->registered, servers)
+               : proposal_absent(&state->options, state->config, &state->registered, servers);
 }
 
 /* Does the cluster wait to be started, for the first time or again? */
@@ -325,9 +323,13 @@ static void set_holder(struct cm_state *state, const struct cm_join *join)
 static void propose_start(struct cm_state *state)
 {
     struct proposal proposal;
-    int error = state->config ? proposal_cold(state->config, &state->registered, &proposal,
-                                              state->detail, sizeof state->detail)
-                              : proposal_first(&state->options, &state->registered, &proposal);
+    char *why = state->detail;
+    int error = state->config ? proposal_cold(state->config, &state->registered, &proposal, why,
+                                              sizeof state->detail)
+                : state->options.recover
+                    ? recovery_propose(&state->recovery, &state->options, &state->registered,
+                                       &proposal, why, sizeof state->detail)
+                    : proposal_first(&state->options, &state->registered, &proposal);
     if (!error)
         store(state, &proposal);
     else if (error != ROWAN_ENOMEM)
@@ -500,7 +502,9 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
         send_configuration(state, event->connection, event->tag);
     } else {
         registrations_add(&state->registered, event->connection, join);
-        answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag);
+        answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag)->bring =
+            state->options.recover &&
+            recovery_asks(&state->recovery, &state->options, join, event->config);
     }
 }
 
