@@ -156,8 +156,7 @@ static void post_configuration(struct cm *cm, const struct cm_output *output,
     const bool push = action->config && action->tag == 0;
     /* Not shared: what changes with every server that joins, and what says that this manager does not lead. */
     if (!action->config || output->waiting_count > 0 || !output->leads) {
-        post_own(cm, action, push,
-                 outgoing_configuration(action->config, action->with_secret, output));
+        post_own(cm, action, push, outgoing_configuration(action, output));
         return;
     }
     if (cm->shared_term != action->config->term)
@@ -165,7 +164,7 @@ static void post_configuration(struct cm *cm, const struct cm_output *output,
     cm->shared_term = action->config->term;
     struct outgoing **outgoing = &cm->shared[action->with_secret ? 1 : 0];
     if (!*outgoing)
-        *outgoing = outgoing_configuration(action->config, action->with_secret, output);
+        *outgoing = outgoing_configuration(action, output);
     post(cm, action->connection, *outgoing, action->tag, push);
 }
 
@@ -243,7 +242,9 @@ static void handle_answer(struct cm *cm, const struct cm_event *event)
 {
     int error = event->error;
     if (event->kind == CM_EVENT_READ && error == ROWAN_EFORMAT) {
-        fail(cm, error, "the stored configuration is damaged");
+        fail(cm, error,
+             "the stored configuration is damaged: restore it, or move it away and start the "
+             "configuration manager with --recover");
     } else if (event->kind == CM_EVENT_READ && error == ROWAN_EINCOMPATIBLE) {
         fail(cm, error, "the stored configuration cannot be read");
     } else if (event->kind == CM_EVENT_STORED && error) {
@@ -355,14 +356,24 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
                            .named = from->named,
                            .known_term = from->known_term,
                            .formatted = from->formatted,
-                           .registration_epoch = from->registration_epoch};
+                           .registration_epoch = from->registration_epoch,
+                           .stored_term = from->stored_term};
+    struct cluster_config *stored = NULL;
+    const int error =
+        from->stored.len ? cluster_decode(from->stored.data, from->stored.len, &stored) : 0;
+    if (error && error != ROWAN_ENOMEM)
+        join.stored_term = 0; /* it is not whole */
     for (size_t i = 0; i < from->n_damaged; i++)
         add_damage(&join, from->damaged[i]);
     copy_text(join.address, sizeof join.address, from->address);
     copy_text(join.fabric, sizeof join.fabric, from->fabric);
     copy_text(join.durability, sizeof join.durability, from->durability);
-    step(cm, &(struct cm_event){
-                 .kind = CM_EVENT_JOIN, .connection = connection, .tag = tag, .join = &join});
+    step(cm, &(struct cm_event){.kind = CM_EVENT_JOIN,
+                                .connection = connection,
+                                .tag = tag,
+                                .join = &join,
+                                .config = stored});
+    cluster_release(stored);
 }
 
 static void on_request(struct cm *cm, uint32_t connection, const void *data, size_t bytes)

@@ -10,6 +10,21 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
+bool first_options_are_right(const struct cm_state_options *options)
+{
+    if (options->server_count < 1 || options->server_count > CLUSTER_MAX_MEMBERS ||
+        options->replicas < 1 || options->replicas > CLUSTER_MAX_REPLICAS ||
+        options->replicas > options->server_count || options->shards > CLUSTER_MAX_SHARDS ||
+        options->cluster == 0)
+        return false;
+    for (uint32_t i = 0; i < options->server_count; i++) {
+        if (options->servers[i] < 1 || options->servers[i] > CLUSTER_MAX_SERVER ||
+            (i > 0 && options->servers[i] <= options->servers[i - 1]))
+            return false;
+    }
+    return true;
+}
+
 static uint32_t shard_count_of(const struct cm_state_options *options, const struct member *members)
 {
     if (options->shards > 0)

@@ -8,6 +8,9 @@
 
 enum { FIRST_SHARDS_PER_SERVER = 8 };
 
+/* Are the options in the ranges that state.h names? */
+bool first_options_are_right(const struct cm_state_options *options);
+
 /* first_place: term 1, every epoch 1, no client id given out, the slots cut evenly. Primaries go round robin over the
  * members and, within a member, over its workers. A shard's backups are the members with fewest
  * backups so far; among those, the ones that follow the primary, starting one further in each

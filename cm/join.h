@@ -27,6 +27,7 @@ struct cm_join {
     uint64_t known_term;      /* of the newest that has; 0: none */
     bool formatted;           /* it serves: its PM is formatted, durably */
     uint64_t registration_epoch; /* the last that it was told before it sent this; 0: none */
+    uint64_t stored_term;        /* of the configuration that its PM keeps; 0: none that is whole */
 };
 
 /* Every number in range, no text empty or with control characters. */

@@ -92,6 +92,8 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
                   "address=%s servers=%s replicas=%llu coord=%s descriptors=%llu",
                   settings->address, settings->servers, (unsigned long long)settings->replicas,
                   coord_place(settings), (unsigned long long)descriptors_raise());
+        if (settings->recover)
+            log_event(LOG_WARN, "recovering", "detail=\"%s\"", CM_RECOVER_MEANS);
         reactor_run(reactor);
         code = cm_error(cm) ? EXIT_FAILURE : EXIT_SUCCESS;
         log_event(LOG_INFO, "stopped", "error=%s", error_name(cm_error(cm)));

@@ -28,22 +28,25 @@ static struct outgoing *outgoing_create(const Rowan__ControlMessage *message)
     return outgoing;
 }
 
-struct outgoing *outgoing_configuration(const struct cluster_config *config, bool with_secret,
+struct outgoing *outgoing_configuration(const struct cm_action *action,
                                         const struct cm_output *output)
 {
+    const struct cluster_config *config = action->config;
     Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
     is.waiting_for = (uint32_t *)(uintptr_t)output->waiting_for;
     is.n_waiting_for = output->waiting_count;
     is.not_leading = !output->leads;
     if (!config) {
         is.registration_epoch = output->registration_epoch;
+        is.bring = action->bring;
         return outgoing_create(&CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));
     }
-    size_t bytes = cluster_encoded_bytes(config, with_secret);
+    size_t bytes = cluster_encoded_bytes(config, action->with_secret);
     is.configuration.data = malloc(bytes);
     if (!is.configuration.data)
         return NULL;
-    is.configuration.len = cluster_encode(config, with_secret, is.configuration.data, bytes);
+    is.configuration.len =
+        cluster_encode(config, action->with_secret, is.configuration.data, bytes);
     struct outgoing *outgoing =
         outgoing_create(&CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));
     free(is.configuration.data);

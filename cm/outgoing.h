@@ -11,8 +11,8 @@
 
 struct outgoing;
 
-/* Each makes one with one reference. NULL: no memory. `config` NULL: there is none. */
-struct outgoing *outgoing_configuration(const struct cluster_config *config, bool with_secret,
+/* Each makes one with one reference. NULL: no memory. */
+struct outgoing *outgoing_configuration(const struct cm_action *action,
                                         const struct cm_output *output);
 struct outgoing *outgoing_client_id(uint32_t client_id);
 struct outgoing *outgoing_failure(int error, const char *detail);

@@ -1,5 +1,5 @@
 /* proposal.c - see proposal.h. A cold start also reserves a block of client ids, so that the first
- * clients after it need no second change; but not while no client ever had one. */
+ * clients after it need no second change; but not the first one of a series. */
 #include "cm/proposal.h"
 
 #include <stdio.h>
@@ -7,21 +7,6 @@
 #include "cm/cold.h"
 #include "cm/first.h"
 #include "common/base/error.h"
-
-bool proposal_is_possible(const struct cm_state_options *options)
-{
-    if (options->server_count < 1 || options->server_count > CLUSTER_MAX_MEMBERS ||
-        options->replicas < 1 || options->replicas > CLUSTER_MAX_REPLICAS ||
-        options->replicas > options->server_count || options->shards > CLUSTER_MAX_SHARDS ||
-        options->cluster == 0)
-        return false;
-    for (uint32_t i = 0; i < options->server_count; i++) {
-        if (options->servers[i] < 1 || options->servers[i] > CLUSTER_MAX_SERVER ||
-            (i > 0 && options->servers[i] <= options->servers[i - 1]))
-            return false;
-    }
-    return true;
-}
 
 uint32_t proposal_absent(const struct cm_state_options *options,
                          const struct cluster_config *config,
@@ -57,7 +42,7 @@ int proposal_first(const struct cm_state_options *options,
 static bool reserve_ids(struct proposal *proposal)
 {
     uint32_t next = proposal->config->next_client_id;
-    if (next > UINT32_MAX - CM_CLIENT_ID_BLOCK)
+    if (ids_series_end(next) - next <= CM_CLIENT_ID_BLOCK)
         return false;
     proposal->first_id = next < CLUSTER_FIRST_CLIENT_ID ? CLUSTER_FIRST_CLIENT_ID : next;
     proposal->end_id = proposal->first_id + CM_CLIENT_ID_BLOCK;
@@ -67,7 +52,8 @@ static bool reserve_ids(struct proposal *proposal)
 
 bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders)
 {
-    for (uint32_t i = 0; cluster_is_unwritten(config) && i < config->member_count; i++) {
+    const bool first = ids_series_is_new(config->next_client_id);
+    for (uint32_t i = 0; first && i < config->member_count; i++) {
         if (holders[i] != config->members[i].incarnation)
             return false;
     }
@@ -120,7 +106,7 @@ int proposal_cold(const struct cluster_config *config, const struct registration
     int error = cold_start(config, joins, &proposal.config, why, why_bytes);
     if (error)
         return error;
-    if (!cluster_is_unwritten(config))
+    if (!ids_series_is_new(config->next_client_id))
         reserve_ids(&proposal);
     *out = proposal;
     return ROWAN_OK;

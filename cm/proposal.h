@@ -11,9 +11,6 @@ struct proposal {
     uint32_t first_id, end_id; /* the block of client ids that it reserves; equal: none */
 };
 
-/* Every option in its range (state.h). */
-bool proposal_is_possible(const struct cm_state_options *options);
-
 /* Fills `servers` with those that a start waits for and that are not registered: members of `config` or,
  * without one, the servers of the options. Returns how many. */
 uint32_t proposal_absent(const struct cm_state_options *options,
@@ -24,8 +21,8 @@ uint32_t proposal_absent(const struct cm_state_options *options,
 int proposal_first(const struct cm_state_options *options,
                    const struct registrations *registrations, struct proposal *out);
 
-/* The first client ids of a cluster wait until every member has formatted its PM: from then on a member
- * without data has lost it. holders[i]: the incarnation of member i that reported so; 0: none did. */
+/* The first client ids of a series (ids.h) wait until every member has formatted its PM and stored the configuration: from
+ * then on a member without data has lost it. holders[i]: the incarnation of member i that reported so; 0: none did. */
 bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders);
 
 /* A member reports that its PM is formatted. The list of members never changes. */
@@ -39,7 +36,7 @@ void proposal_why_not(const struct cluster_config *config, const uint64_t *holde
 /* proposal_may_reserve. Errors: ROWAN_ETOOMANY (no ids are left), ROWAN_ENOMEM. */
 int proposal_block(const struct cluster_config *config, struct proposal *out);
 
-/* All members are registered. Reserves ids if there are some left and a client had some before. Errors:
+/* All members are registered. Reserves ids if there are some left and not the first of a series. Errors:
  * those of cold_start; `why` has a sentence for each but ROWAN_ENOMEM. */
 int proposal_cold(const struct cluster_config *config, const struct registrations *registrations,
                   struct proposal *out, char *why, size_t why_bytes);

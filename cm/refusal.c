@@ -50,12 +50,13 @@ static bool is_listed(const struct cm_state_options *options, uint32_t server)
     return false;
 }
 
-/* The server brings data that this cluster cannot know. NULL: it does not. */
-static const char *foreign_data(const struct cluster_config *config, const struct cm_join *join,
-                                char *detail, size_t detail_bytes)
+/* The server brings data that this cluster cannot know. NULL: it does not, or recovery.h judges it. */
+static const char *foreign_data(const struct refusal_case *of, char *detail, size_t detail_bytes)
 {
+    const struct cluster_config *config = of->config;
+    const struct cm_join *join = of->join;
     unsigned long long theirs = join->data_cluster;
-    if (theirs == 0 || (config && theirs == config->cluster))
+    if (theirs == 0 || (config ? theirs == config->cluster : of->options->recover))
         return NULL;
     if (config)
         snprintf(detail, detail_bytes,
@@ -65,7 +66,9 @@ static const char *foreign_data(const struct cluster_config *config, const struc
     else
         snprintf(detail, detail_bytes,
                  "server %u holds data of cluster %016llx, and the configuration manager knows no "
-                 "cluster: restore its coordination directory, or give the server an empty PM file",
+                 "cluster: restore its coordination directory, or recover it (rowan-cm --recover), "
+                 "or give "
+                 "the server an empty PM file",
                  join->server, theirs);
     return detail;
 }
@@ -80,7 +83,7 @@ const char *refusal_of(const struct refusal_case *of, char *detail, size_t detai
                "started with (cluster-servers)";
     const char *why = of->config ? refusal_unfit(of->config, join) : NULL;
     if (!why)
-        why = foreign_data(of->config, join, detail, detail_bytes);
+        why = foreign_data(of, detail, detail_bytes);
     if (why || refusal_is_member(of->config, join->server, join->incarnation))
         return why;
     if (join->named)

@@ -31,6 +31,8 @@ static const struct config_key keys[] = {
      "copies of each shard, the primary included"},
     {"shards", CONFIG_U64, FIELD(shards), "0", 0, CLUSTER_MAX_SHARDS, NULL,
      "shards of the cluster; 0: 8 for each server, or one for each worker if those are more"},
+    {"recover", CONFIG_BOOL, FIELD(recover), "no", 0, 0, NULL,
+     "once, where the stored configuration is lost: " CM_RECOVER_MEANS},
     {"spin-us", CONFIG_U64, FIELD(spin_us), "0", 0, 1000000, NULL,
      "microseconds to poll without work before sleeping"},
     {"log-level", CONFIG_CHOICE, FIELD(log_level), "info", 0, 0, "error|warn|info|debug",
@@ -134,6 +136,7 @@ int cm_settings_apply(const struct cm_settings *settings, struct cm_state_option
     }
     options.replicas = (uint32_t)settings->replicas;
     options.shards = (uint32_t)settings->shards;
+    options.recover = settings->recover;
     *out = options;
     return ROWAN_OK;
 }

@@ -10,6 +10,10 @@
 #include "common/base/config.h"
 #include "common/fabric/verbs/verbs_settings.h"
 
+#define CM_RECOVER_MEANS                                                                           \
+    "the newest that any server has stored is taken, so changes that no server had adopted are "   \
+    "lost, every server of the cluster must come to be asked, and no other manager may still run"
+
 enum cm_coord { CM_COORD_FILE, CM_COORD_ZOOKEEPER };
 
 struct cm_settings {
@@ -21,6 +25,7 @@ struct cm_settings {
     uint64_t session_ms;
     uint64_t replicas;
     uint64_t shards;
+    bool recover;
     uint64_t spin_us;
     uint64_t log_level;          /* enum log_level */
     struct verbs_settings verbs; /* those of a landing zone are 0: the CM has none */

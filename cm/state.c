@@ -20,8 +20,8 @@
  *     not be stored. A server that died before that epoch has not reported in it, though its connection may
  *     still be open and older reports of it may still be read. A configuration that named it beside living
  *     ones would wait for it for ever.
- *  S9 The first client ids of the cluster are reserved only when every member has reported that its PM is
- *     durably formatted. So a server without data, once there are clients, has lost what it had.
+ *  S9 The first client ids of a series (ids.h) are reserved only when every member has reported that its PM is
+ *     durably formatted, and keeps the configuration. So a server without data, once there are clients, has lost it.
  * S10 Only a manager that leads, and has read since it was elected, registers a server, refuses one for good or gives
  *     an id: what others know may be old. When it ceases to lead, it tells all that are connected, so that they go to
  *     the one that does.
@@ -34,65 +34,21 @@
  *       | +--changed, won, an error-+           propose_block)               |
  *       +--------------- CM_EVENT_STORED: lost or unknown -------------------+
  */
-#include "cm/state.h"
+#include "cm/state_inside.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cm/ids.h"
+#include "cm/first.h"
 #include "cm/loss.h"
-#include "cm/proposal.h"
 #include "cm/refusal.h"
-#include "cm/registrations.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
-struct connection {
-    bool open;
-    bool subscribed;      /* asked for the configuration: is sent later ones */
-    bool member;          /* its Join named an incarnation that is in force */
-    bool has_data;        /* its last Join says so */
-    uint32_t server;      /* that joined by it, a member or registered; 0: none */
-    uint32_t join_tag;    /* of its last Join */
-    uint64_t incarnation; /* of that server */
-    uint64_t known_term;  /* of the newest configuration sent to it, or known to it */
-};
-
-/* A step sends a connection at most a reply, a refusal, an id and a configuration. */
-enum { MAX_ACTIONS = 4 * CM_MAX_CONNECTIONS + 8 };
-
-struct cm_state {
-    struct cm_state_options options;
-    bool started, stopped, elected;
-    bool leads;     /* S10: elected, and has read since */
-    bool knows;     /* the stored value has been read once */
-    bool must_read; /* what we know of the stored value may be old */
-    bool reading, storing;
-
-    struct cluster_config *config; /* in force */
-    uint64_t version;              /* of the stored value that it is; 0: none stored */
-    struct proposal proposal;      /* while storing */
-
-    struct ids ids;
-    struct registrations registered; /* S6: servers that wait for a configuration that names them */
-    uint32_t here;                   /* connections of members */
-    /* S9: by position of the member, the incarnation that said last that it is formatted; 0: none */
-    uint64_t holders[CLUSTER_MAX_MEMBERS];
-    uint64_t warned_term; /* of the configuration whose unformatted servers were named; 0: none */
-    struct connection connections[CM_MAX_CONNECTIONS];
-    uint32_t connection_limit; /* above the highest ever opened */
-
-    struct cm_output output;
-    uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
-    char detail[CM_MAX_DETAIL_BYTES + 1]; /* of a refusal or a stop: one a step */
-    char warnings[2][CM_MAX_DETAIL_BYTES + 1];
-    struct cm_action actions[MAX_ACTIONS];
-};
-
 int cm_state_create(const struct cm_state_options *options, struct cm_state **out)
 {
-    if (!proposal_is_possible(options))
+    if (!first_options_are_right(options))
         return ROWAN_EINVALID;
     struct cm_state *state = calloc(1, sizeof *state);
     if (!state)
@@ -108,6 +64,7 @@ void cm_state_destroy(struct cm_state *state)
 {
     if (!state)
         return;
+    recovery_fini(&state->recovery);
     cluster_release(state->proposal.config);
     cluster_release(state->config);
     free(state);
@@ -249,7 +206,8 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
     struct cluster_config *before = state->config;
     state->config = config;
     state->version = version;
-    warn_of_loss(state, before);
+    state->options.recover = false;
+    warn_of_loss(state, before ? before : state->recovery.best);
     cluster_release(before);
     sort_servers(state);
 }
@@ -257,6 +215,12 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
 /* The stored configuration becomes the one in force, unless it is already. */
 static void adopt(struct cm_state *state, struct cluster_config *config, uint64_t version)
 {
+    if (config && !state->knows && state->options.recover) {
+        stop(
+            state, ROWAN_EEXISTS,
+            "the stored configuration is there: start the configuration manager without --recover");
+        return;
+    }
     state->knows = true;
     if (!config && !state->config) {
         state->version = version;
@@ -292,7 +256,9 @@ static void store(struct cm_state *state, const struct proposal *proposal)
 
 static uint32_t absent(const struct cm_state *state, uint32_t *servers)
 {
-    return proposal_absent(&state->options, state->config, &state->registered, servers);
+    return state->options.recover
+               ? recovery_absent(&state->recovery, &state->options, &state->registered, servers)
+               : proposal_absent(&state->options, state->config, &state->registered, servers);
 }
 
 /* Does the cluster wait to be started, for the first time or again? */
@@ -305,9 +271,13 @@ static bool awaits_start(const struct cm_state *state)
 static void propose_start(struct cm_state *state)
 {
     struct proposal proposal;
-    int error = state->config ? proposal_cold(state->config, &state->registered, &proposal,
-                                              state->detail, sizeof state->detail)
-                              : proposal_first(&state->options, &state->registered, &proposal);
+    char *why = state->detail;
+    int error = state->config ? proposal_cold(state->config, &state->registered, &proposal, why,
+                                              sizeof state->detail)
+                : state->options.recover
+                    ? recovery_propose(&state->recovery, &state->options, &state->registered,
+                                       &proposal, why, sizeof state->detail)
+                    : proposal_first(&state->options, &state->registered, &proposal);
     if (!error)
         store(state, &proposal);
     else if (error != ROWAN_ENOMEM)
@@ -498,7 +468,9 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
         send_configuration(state, event->connection, event->tag);
     } else {
         registrations_add(&state->registered, event->connection, join);
-        answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag);
+        answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag)->bring =
+            state->options.recover &&
+            recovery_asks(&state->recovery, &state->options, join, event->config);
     }
 }
 

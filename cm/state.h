@@ -30,6 +30,8 @@ struct cm_state_options {
     uint32_t shards;                       /* 0 to CLUSTER_MAX_SHARDS; 0: see first.h */
     uint64_t cluster;                      /* random, never 0: the id if a new cluster is made */
     uint8_t secret[CLUSTER_SECRET_BYTES];  /* random, likewise */
+    bool
+        recover; /* the stored value is lost: made anew from what the servers stored (recovery.h) */
 };
 
 enum cm_event_kind {
@@ -40,7 +42,7 @@ enum cm_event_kind {
     CM_EVENT_LEADER,            /* leader */
     CM_EVENT_OPENED,            /* connection, which was closed */
     CM_EVENT_CLOSED,            /* connection, which was open */
-    CM_EVENT_JOIN,              /* connection, tag, join */
+    CM_EVENT_JOIN,              /* connection, tag, join, config: what it brings, or NULL */
     CM_EVENT_GET_CONFIGURATION, /* connection, tag, known_term */
     CM_EVENT_NEW_CLIENT_ID,     /* connection, tag */
 };
@@ -55,8 +57,8 @@ struct cm_event {
     int error;                     /* 0; READ: any; STORED: ROWAN_EVERSION (lost), ROWAN_EUNKNOWN
                                       (may have won), others (did not happen, or nobody knows) */
     uint64_t version;              /* of the stored value; 0: there is none */
-    struct cluster_config *config; /* READ: the stored value; NULL: none. The state takes its own
-                                      reference */
+    struct cluster_config *config; /* READ: the stored value; NULL: none. JOIN: what the server
+                                      stored. The state takes its own reference */
 };
 
 enum cm_action_kind {
@@ -77,6 +79,7 @@ struct cm_action {
     uint32_t connection;
     uint32_t tag;
     bool with_secret;
+    bool bring; /* CONFIGURATION: the server's next Join is to bring what it stored */
     uint32_t client_id;
     int error;
     const char *event;  /* of the log */

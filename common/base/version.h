@@ -17,7 +17,7 @@
     X(MESSAGES, "messages", MESSAGE_LAYOUT_LOWEST, MESSAGE_LAYOUT)                                 \
     X(CONFIGURATION, "configuration", 1, 1)                                                        \
     X(COORDINATION, "coordination file", 1, 1)                                                     \
-    X(PM, "PM", 6, 6)                                                                              \
+    X(PM, "PM", 7, 7)                                                                              \
     X(SHM, "shm", 4, 4)                                                                            \
     X(TCP, "tcp", 2, 2)                                                                            \
     X(VERBS, "verbs", 2, 2)

@@ -1,10 +1,11 @@
-/* Reads a server's PM from front to back: superblock, run records, meta table, replica table, segments. Each copy is
+/* Reads a server's PM from front to back: superblock, run records, configuration, meta table, replica table, segments. Each copy is
  * looked at by the same functions as an open of the store uses. */
 #include "server/check/check.h"
 
 #include <stdlib.h>
 
 #include "common/base/error.h"
+#include "common/cluster/cluster.h"
 
 static void find(struct check_report *report, enum check_kind kind, uint64_t number,
                  uint64_t offset, uint64_t bytes)
@@ -38,6 +39,33 @@ static void check_head(const struct pm *pm, struct check_report *report)
     int error = store_read_run(pm, &report->run);
     report->has_run = error == 0;
     report->run_is_damaged = error == ROWAN_EDAMAGED;
+}
+
+/* A copy with the right checksum that is no configuration is damaged, too. */
+static int check_config(const struct pm *pm, const struct store_geometry *at, unsigned copy,
+                        struct check_report *report)
+{
+    struct check_config *found = &report->configs[copy];
+    struct config_head head;
+    struct cluster_config *config = NULL;
+    int error = 0;
+    found->state = config_read(pm, at->configs[copy], &head);
+    if (found->state == CONFIG_COPY_WHOLE)
+        error = cluster_decode(pm_at(pm, at->configs[copy] + CONFIG_HEAD_BYTES), head.byte_count,
+                               &config);
+    if (error == ROWAN_ENOMEM)
+        return error;
+    if (error)
+        found->state = CONFIG_COPY_DAMAGED;
+    if (found->state == CONFIG_COPY_DAMAGED)
+        find(report, CHECK_CONFIG, copy, at->configs[copy], CONFIG_COPY_BYTES);
+    if (config) {
+        found->term = config->term;
+        found->members = config->member_count;
+        found->shards = config->shard_count;
+    }
+    cluster_release(config);
+    return 0;
 }
 
 /* --- the replica table --- */
@@ -157,7 +185,7 @@ int check_pm(const struct pm *pm, struct check_report **out)
     }
     const struct store_geometry at = store_geometry(report->superblock.segments);
     check_head(pm, report);
-    bool memory = true;
+    bool memory = check_config(pm, &at, 0, report) == 0 && check_config(pm, &at, 1, report) == 0;
     for (uint32_t shard = 0; shard < STORE_SHARD_IDS && memory; shard++)
         memory = check_row(pm, &at, (uint16_t)shard, report);
     for (uint64_t i = 0; i < report->superblock.segments && memory; i++)

@@ -14,6 +14,7 @@
 /* X(name, text for people, name in JSON) */
 #define CHECK_TABLE(X)                                                                             \
     X(SUPERBLOCK, "copies of the superblock are damaged", "superblock_copies")                     \
+    X(CONFIG, "copies of the configuration are damaged", "configuration_copies")                   \
     X(RUN, "copies of run records are damaged", "run_copies")                                      \
     X(WORD, "segments have one damaged word in the meta table", "segment_words")                   \
     X(SEGMENT, "segments have two damaged words: nobody can tell what they are", "segments")       \
@@ -41,11 +42,19 @@ struct check_row {
     struct replica_row row;
 };
 
+/* A copy of the configuration. Its secret is not kept. */
+struct check_config {
+    enum config_copy state;
+    uint64_t term; /* of a whole one, like the rest */
+    uint32_t members, shards;
+};
+
 struct check_report {
     uint64_t offset; /* of the map in the file or device */
     struct superblock superblock;
     bool has_run, run_is_damaged;
-    struct store_run run;                                        /* if has_run */
+    struct store_run run; /* if has_run */
+    struct check_config configs[2];
     uint64_t states[SEGMENT_COMMITTED + 1], owners[OWNER_KINDS]; /* segments */
     struct check_row *rows; /* those in use, and those damaged */
     uint32_t row_count;

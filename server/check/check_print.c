@@ -14,6 +14,7 @@ static const char *const state_names[] = {"free", "dirty", "using", "used", "com
 static const char *const owner_names[] = {"none",    "worker", "backup_log", "digest",
                                           "unknown", "clean",  "checkpoint"};
 static const char *const replica_names[] = {"none", "filling", "full", "damaged"};
+static const char *const config_names[] = {"none", "whole", "damaged"};
 static const char *const block_names[] = {NULL,   "puts", "deletes", "commit_versions",
                                           "pads", NULL,   "records", "checkpoint"};
 _Static_assert(sizeof(state_names) / sizeof(state_names[0]) == SEGMENT_COMMITTED + 1, "states");
@@ -64,6 +65,7 @@ static void add_version(struct text *text, const char *name, uint64_t version)
 static void add_places(struct text *text, const struct check_report *report)
 {
     static const char *const of[CHECK_KINDS] = {[CHECK_SUPERBLOCK] = "copy",
+                                                [CHECK_CONFIG] = "copy",
                                                 [CHECK_RUN] = "slot",
                                                 [CHECK_ROW] = "shard",
                                                 [CHECK_REPLICA] = "shard"};
@@ -95,6 +97,14 @@ char *check_text(const struct check_report *report)
             report->run.possibly_incomplete ? ", on possibly incomplete data" : "");
     else
         add(&text, "last run: %s\n", report->run_is_damaged ? "all records are damaged" : "none");
+    for (unsigned i = 0; i < 2; i++) {
+        const struct check_config *config = &report->configs[i];
+        add(&text, "configuration, copy %u: %s", i, config_names[config->state]);
+        if (config->state == CONFIG_COPY_WHOLE)
+            add(&text, ", term %lu, %u members, %u shards", config->term, config->members,
+                config->shards);
+        add(&text, "\n");
+    }
     add_counts(&text, "segments", state_names, report->states, 0, SEGMENT_COMMITTED + 1);
     add_counts(&text, "owners", owner_names, report->owners, 0, OWNER_KINDS);
     add(&text, "replicas: %u\n", report->row_count);
@@ -164,18 +174,32 @@ static json_t *json_places(const struct check_report *report)
     return array;
 }
 
+static json_t *json_configs(const struct check_report *report)
+{
+    json_t *array = json_array();
+    for (unsigned i = 0; i < 2; i++) {
+        const struct check_config *config = &report->configs[i];
+        json_array_append_new(array,
+                              json_pack("{s:s,s:I,s:i,s:i}", "state", config_names[config->state],
+                                        "term", (json_int_t)config->term, "members",
+                                        (int)config->members, "shards", (int)config->shards));
+    }
+    return array;
+}
+
 json_t *check_json(const struct check_report *report)
 {
     const struct superblock *block = &report->superblock;
     char cluster[17];
     snprintf(cluster, sizeof(cluster), "%016lx", block->cluster);
-    return json_pack("{s:i,s:s,s:i,s:I,s:b,s:I,s:b,s:b,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:o}",
+    return json_pack("{s:i,s:s,s:i,s:I,s:b,s:I,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:o}",
                      "server", (int)block->server, "cluster", cluster, "format",
                      (int)block->format_version, "segments", (json_int_t)block->segments, "has_run",
                      report->has_run, "last_run", (json_int_t)report->run.sequence, "runs_damaged",
                      report->run_is_damaged, "possibly_incomplete", report->run.possibly_incomplete,
-                     "states", json_counts(state_names, report->states, 0, SEGMENT_COMMITTED + 1),
-                     "owners", json_counts(owner_names, report->owners, 0, OWNER_KINDS), "replicas",
+                     "configurations", json_configs(report), "states",
+                     json_counts(state_names, report->states, 0, SEGMENT_COMMITTED + 1), "owners",
+                     json_counts(owner_names, report->owners, 0, OWNER_KINDS), "replicas",
                      json_rows(report), "blocks",
                      json_counts(block_names, report->blocks, ENTRY_PUT, ENTRY_TYPES), "entries",
                      (json_int_t)report->entries, "block_bytes", (json_int_t)report->block_bytes,

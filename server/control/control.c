@@ -185,7 +185,8 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     if (control->start_ns == 0)
         control->start_ns = now_ns;
     control_config_poll(control, wake_ns);
-    bool busy = control_open_poll(control, wake_ns);
+    bool busy = control_stored_poll(control);
+    busy |= control_open_poll(control, wake_ns);
 
     struct fabric_event events[CONTROL_EVENTS];
     unsigned count =

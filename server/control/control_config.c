@@ -55,6 +55,12 @@ static void join(struct control *control)
     body.known_term = body.named ? known_config(control)->term : 0;
     body.formatted = control->config != NULL;
     body.registration_epoch = control->registration_epoch;
+    body.stored_term = control->stored_term;
+    struct store_config stored;
+    if (control->bring && store_config_read(control->common->pm, &stored) == 0) {
+        body.stored.data = (uint8_t *)(uintptr_t)stored.bytes;
+        body.stored.len = stored.byte_count;
+    }
     body.durability = (char *)(uintptr_t)pm_durability_name(control->common->pm->durability);
     send_to_cm(control, ++control->join_tag, &CONTROL_MESSAGE(JOIN, join, &body));
     control->join_again_ns = control->now_ns + CONTROL_JOIN_AGAIN_NS;
@@ -259,6 +265,7 @@ static void apply_configuration_is(struct control *control, uint32_t tag,
     struct cluster_config *config;
     note_leader(control);
     if (is->configuration.len == 0) {
+        control->bring = is->bring;
         apply_registration_epoch(control, is->registration_epoch);
         return;
     }
@@ -293,6 +300,7 @@ void control_config_event(struct control *control, const struct fabric_event *ev
         control->cm_connected = true;
         control->cm_leads = false;
         control->registration_epoch = 0;
+        control->bring = false;
         report_anew(control);
         join(control);
     } else if (event->kind == FABRIC_CLOSED) {

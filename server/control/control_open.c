@@ -6,7 +6,7 @@
  *     may be the server that the cluster knows.
  *  2. The run record is written when all that the scan found, and the replica rows, are durable. It
  *     is durable before the zone is opened or anything new is written. So a run that has a record had
- *     all data of the one before.
+ *     all data of the one before. So is the configuration (control_stored.c).
  *  3. No peer is admitted before the zone is open, and every digest role has its shards before it
  *     sees the first segment: no entry can land for a shard that nobody here knows (design, H16).
  *  4. A run on possibly incomplete data says so in its record until all its shards are reconciled, so
@@ -45,6 +45,7 @@ int control_open_read(struct control *control)
     if (identity.server != control->common->server)
         return ROWAN_ECLUSTER;
     data->cluster = identity.cluster;
+    control_stored_read(control);
     error = store_read_run(pm, &run);
     if (error == ROWAN_ENOTFOUND)
         return 0;
@@ -346,6 +347,8 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
         break;
     case OPENING_RUN:
         done = pm_sync_done(control->common->pm, control->run_ticket);
+        if (done == 1 && !control_stored_covers(control, control->coming))
+            done = 0; /* 2 */
         if (done == 1)
             serve(control);
         break;

@@ -90,6 +90,12 @@ struct control {
     char put_off[256];             /* why the CM put the last Join off */
     struct cluster_config *config; /* in force; NULL: none yet */
     struct cluster_config *coming; /* the first one, while the server is opening */
+    bool bring; /* the CM has lost the configuration: the next Join brings the stored one */
+
+    /* control_stored.c */
+    uint64_t stored_term; /* of the configuration that the PM keeps, durably; 0: it keeps none */
+    bool storing;         /* a later one is under way */
+    struct store_config_write stored_write;
 
     /* control_open.c */
     struct control_data data;
@@ -190,6 +196,19 @@ void control_config_event(struct control *control, const struct fabric_event *ev
 void control_config_report(struct control *control);
 /* The configuration in force, to all workers. */
 int control_config_hand_out(struct control *control);
+
+/* --- control_stored.c --- */
+
+/* What the PM keeps, at the start. */
+void control_stored_read(struct control *control);
+/* One step of storing the newest. True if it did anything. */
+bool control_stored_poll(struct control *control);
+/* Is that configuration, or a later one, durable in the PM? */
+static inline bool control_stored_covers(const struct control *control,
+                                         const struct cluster_config *config)
+{
+    return control->stored_term >= config->term;
+}
 
 /* --- control_open.c --- */
 

@@ -1,4 +1,4 @@
-/* store.h - a server's PM: superblock, segment meta table, replica table, then 4 MiB segments.
+/* store.h - a server's PM: superblock, segment meta table, replica table, configuration, then 4 MiB segments.
  *
  * The layout, in bytes from the start of the map (all little-endian):
  *   0        superblock, 512: magic (8), format version (4), server (4), cluster (8), segments (8),
@@ -11,8 +11,11 @@
  *            first allocation (8), zeros (4), CRC32C (4), sequence (8), settled (8), zeros (20), CRC32C (4)
  *   4198400  superblock and run records, second copies
  *   4202496  segment meta table: one 8-byte word a segment
- *   ...      replica table, second copy, 4096-aligned
+ *   ...      configuration, 1 MiB + 4096, 4096-aligned: term (8), bytes (4), zeros, CRC32C (4) of that and of the
+ *            encoded configuration, which follows at 64
+ *   ...      replica table, second copy
  *   ...      segment meta table, second copy
+ *   ...      configuration, second copy
  *   ...      segments, aligned to 4 MiB
  *
  * A segment's meta is one word, so one store commits each transition. All zeros: free, never used. Else
@@ -37,6 +40,8 @@
 enum {
     STORE_SHARD_IDS = 65536,
     STORE_BOOT_ID_BYTES = 16,
+    STORE_CONFIG_MAX_BYTES =
+        1 << 20, /* more than the largest that the coordination service takes */
 };
 
 enum segment_state {
@@ -148,6 +153,33 @@ bool store_run_is_incomplete(const struct store_run *run,
  * fenced: the run may begin when a sync started after this call is done, with every durability: of two records that
  * are both torn nobody could read any. Errors: ROWAN_EDAMAGED. */
 int store_run_write(struct pm *pm, struct store_run *run);
+
+/* The newest configuration that this server adopted, as common/cluster encodes it, with the secret. */
+struct store_config {
+    uint64_t term;
+    const void *bytes; /* in the map: until the next store_config_start */
+    uint32_t byte_count;
+};
+
+/* store_config_read: of a map for which store_read_identity answered 0; else its errors. Others: ROWAN_ENOTFOUND (none
+ * was stored), EDAMAGED (no copy is whole). `out` is untouched then. */
+int store_config_read(const struct pm *pm, struct store_config *out);
+
+struct store_config_write {
+    struct pm *pm;
+    uint64_t term;
+    uint64_t from, to; /* places of the copies; `to` 0: both are stored */
+    uint32_t byte_count;
+    struct pm_ticket ticket;
+};
+
+/* store_config_start: begins to store a configuration, whose term is above that of the stored one. One is under way at a
+ * time. `bytes` are the caller's again on return. Errors: those of store_read_identity. */
+int store_config_start(struct pm *pm, const struct store_config *config,
+                       struct store_config_write *out);
+
+/* store_config_poll: 1 when both copies are durable, with every durability; 0 not yet, ROWAN_EIO. */
+int store_config_poll(struct store_config_write *write);
 
 /* store_open: the map must belong to this cluster and server. `pm` outlives the store. What is left of
  * a damaged pair of copies is stored over the other one, and the log says how many there were.

@@ -1,5 +1,5 @@
-/* store_layout.h - the bytes of a server's PM, shared by store.c (segments), store_replica.c (replicas) and
- * store_format.c (whose it is, and its last run). store.h shows where each part lies. Little-endian. */
+/* store_layout.h - the bytes of a server's PM, shared by store.c (segments), store_replica.c (replicas),
+ * store_format.c (whose it is, and its last run) and store_config.c (the configuration). store.h shows where each part lies. Little-endian. */
 #ifndef SERVER_STORE_LAYOUT_H
 #define SERVER_STORE_LAYOUT_H
 
@@ -20,6 +20,8 @@ enum {
     HEAD_SECOND_OFFSET = HEAD_BYTES + REPLICA_TABLE_BYTES,
     META_OFFSET = HEAD_SECOND_OFFSET + HEAD_BYTES,
     TABLE_ALIGN = 4096,
+    CONFIG_HEAD_BYTES = 64,
+    CONFIG_COPY_BYTES = STORE_CONFIG_MAX_BYTES + TABLE_ALIGN,
 };
 
 #define OWNER_KINDS    ((unsigned)OWNER_CHECKPOINT + 1)
@@ -61,6 +63,17 @@ _Static_assert(offsetof(struct run_slot, checksum) == RUN_BYTES - 4, "run record
 _Static_assert(RUN_OFFSET >= SUPERBLOCK_BYTES && RUN_OFFSET + 2 * RUN_STRIDE <= HEAD_BYTES,
                "the head holds both");
 
+/* The head of a copy of the configuration, which lies behind it. All zeros: never written. */
+struct config_head {
+    uint64_t term;       /* 1 or more; of two whole copies the higher one counts */
+    uint32_t byte_count; /* of the encoded configuration, 1 to STORE_CONFIG_MAX_BYTES */
+    uint8_t zero[48];
+    uint32_t checksum; /* CRC32C of all before it, then of the configuration */
+};
+_Static_assert(sizeof(struct config_head) == CONFIG_HEAD_BYTES, "configuration");
+_Static_assert(offsetof(struct config_head, checksum) == CONFIG_HEAD_BYTES - 4, "configuration");
+_Static_assert(CONFIG_HEAD_BYTES + STORE_CONFIG_MAX_BYTES <= CONFIG_COPY_BYTES, "a copy holds it");
+
 /* A row of the replica table. All zeros: never written. */
 /* Two parts with a checksum each: the first changes when a configuration gives or takes the shard, the other one all
  * the time. */
@@ -85,6 +98,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "PM is little-endian")
 struct store_geometry {
     uint64_t metas[2];
     uint64_t replicas[2];
+    uint64_t configs[2];
     uint64_t segments;
 };
 struct store_geometry store_geometry(uint64_t segments);
@@ -101,6 +115,10 @@ void superblock_mend(struct pm *pm, const struct superblock *block);
 /* run_read: one copy (0 or 1) of the run record of slot `parity`. */
 enum run_copy { RUN_UNUSED, RUN_WHOLE, RUN_DAMAGED };
 enum run_copy run_read(const struct pm *pm, unsigned copy, uint64_t parity, struct run_slot *slot);
+
+/* config_read: one copy of the configuration, that at `place`; its bytes lie behind the head. */
+enum config_copy { CONFIG_COPY_UNUSED, CONFIG_COPY_WHOLE, CONFIG_COPY_DAMAGED };
+enum config_copy config_read(const struct pm *pm, uint64_t place, struct config_head *head);
 
 /* --- meta words --- */
 

@@ -153,10 +153,10 @@ def a_run_that_does_not_fence_is_on_the_medium_as_such_before_it_serves():
     cluster = Cluster("weaker", *SMALL, "--durability", "fence")
     cluster.ok("put", "key", "value")
     cluster.stop()
-    for _ in range(2):  # the run record, and nothing else
+    for _ in range(2):  # the run record and the copies of the configuration, which may share one, and nothing else
         start_again(cluster, "--durability", "none")
         found = cluster.ok("--json", "status").json()["servers"]
-        tap.equal([server["syncs"] for server in found], [1] * 3)
+        tap.check(all(server["syncs"] in (2, 3) for server in found), found)
         cluster.stop()
 
 

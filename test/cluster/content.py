@@ -97,7 +97,7 @@ def a_byte_flipped_on_a_running_backup_is_reported_with_shard_and_server():
 
 # --- rowan-server --check ---
 
-HEAD, ROWS, METAS, SEGMENTS = 30, 4096, 4202496, 12 << 20  # a byte of the superblock; offsets of the parts
+HEAD, ROWS, METAS, CONFIG, SEGMENTS = 30, 4096, 4202496, 4206592, 12 << 20  # a byte of the superblock; offsets of the parts
 
 
 def check_of(path, *more, code):
@@ -149,7 +149,8 @@ def check_finds_nothing_in_what_a_stopped_server_left():
 def check_finds_the_places_of_flipped_bits():
     path = os.path.join(cluster.directory, "s2.pm")
     shard = check_of(path, "--json", code=0).json()["replicas"][0]["shard"]
-    kinds = {HEAD: "superblock_copies", ROWS + 64 * shard + 9: "replica_row_copies", METAS + 1: "segment_words"}
+    kinds = {HEAD: "superblock_copies", ROWS + 64 * shard + 9: "replica_row_copies", METAS + 1: "segment_words",
+             CONFIG + 80: "configuration_copies"}  # fmt: skip
     flipped = used_bytes(path, 40) + list(kinds)
     before = digest_of(path)
     for offset in flipped:

@@ -132,9 +132,11 @@ def controls():
     join = (number(1, 2) + number(2, 77) + number(3, 1) + blob(4, b'shm:/run/rowan/s2') +
             number(5, 65536) + blob(6, b'shm') + blob(7, b'none'))
     write('control', 'join', control(1, join))
+    write('control', 'join_brings', control(1, join + number(14, 4) + blob(15, configuration(True))))
     write('control', 'get_configuration', control(2, number(1, 3)))
     write('control', 'configuration_is', control(4, blob(1, configuration(True))))
     write('control', 'waiting', control(4, blob(2, bytes([2, 3]))))
+    write('control', 'bring', control(4, number(3, 7) + number(4, 1)))
     write('control', 'get_checksum', control(7, number(1, 5)))
     write('control', 'failure', control(11, number(1, 14) + blob(2, b'not a member')))
 

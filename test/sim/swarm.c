@@ -395,8 +395,8 @@ static uint64_t pm_bytes_for(struct random *random, const struct swarm *swarm)
     const uint64_t segments =
         reserve_for(&swarm->cluster) +
         (swarm->load.may_fill ? segments_for_live(random, swarm) : segments_for_all(swarm));
-    /* The replica table has 4 MiB, twice. */
-    return segments * swarm->segment_bytes + (9 << 20);
+    /* The replica table has 4 MiB and the configuration 1 MiB, twice. */
+    return segments * swarm->segment_bytes + (11 << 20);
 }
 
 void swarm_draw(uint64_t seed, struct swarm *out)

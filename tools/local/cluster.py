@@ -128,10 +128,10 @@ def check_nothing_runs(directory):
 def check_data(options):
     """All that a stopped cluster needs to be started again is there."""
     coord = os.path.join(options.directory, "coord" if options.coord == "file" else "zookeeper")
-    if not os.path.isdir(coord) or not os.listdir(coord):
+    if not options.recover and (not os.path.isdir(coord) or not os.listdir(coord)):
         raise Failure(
-            f"{coord}, which tells how the data is spread over the servers, is gone; restore it, or "
-            "name another directory with --dir (nothing was touched)"
+            f"{coord}, which tells how the data is spread over the servers, is gone; restore it, or start with "
+            "--recover, or name another directory with --dir (nothing was touched)"
         )
     for server, (path, _) in enumerate(memory.places(options), 1):
         if not os.path.exists(path) and memory.is_of_devices(path):
@@ -197,6 +197,7 @@ def cm_command(options, programs, name):
         "--cluster-servers", servers,
         "--replicas", str(options.replicas),
         "--shards", str(options.shards),
+        *(["--recover"] if options.recover else []),
         *given_arguments(options, "verbs_device"),
     ]  # fmt: skip
 

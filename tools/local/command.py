@@ -117,6 +117,11 @@ def add_start_options(parser):
         "--checkpoints", choices=("yes", "no"),
         help="servers write their index to the PM now and then, so that they start sooner (default yes)",
     )  # fmt: skip
+    parser.add_argument(
+        "--recover", action="store_true",
+        help="once, where the CM has lost the configuration: it takes the newest that the servers stored "
+        "(see rowan-cm --help)",
+    )  # fmt: skip
     parser.set_defaults(port=None)
     add_numbers(
         parser,

@@ -25,6 +25,7 @@ struct peer {
     uint32_t answer_count;
     uint32_t tag;                /* of the last answer */
     uint64_t registration_epoch; /* the last that it was told */
+    bool bring;                  /* likewise: it is to bring what it stored */
     Rowan__ControlMessage *answer;
 };
 
@@ -67,13 +68,17 @@ static void open_seams(void)
     assert_int_equal(coord_open_file(temp_dir_at(&dir, "coord"), NULL, &coord), ROWAN_OK);
 }
 
+static bool recover; /* what was stored, from these: what the servers stored */
+static ProtobufCBinaryData stored[2];
+
 static int create_manager(void)
 {
     struct cm_options options = {.state = {.server_count = 2,
                                            .servers = {1, 2},
                                            .replicas = 2,
                                            .cluster = 77,
-                                           .secret = "0123456789abcde"},
+                                           .secret = "0123456789abcde",
+                                           .recover = recover},
                                  .fabric = fabric,
                                  .coord = coord,
                                  .incarnation = 5,
@@ -131,6 +136,8 @@ static void on_event(struct peer *peer, const struct fabric_event *event)
         if (peer->answer->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS &&
             peer->answer->configuration_is->configuration.len == 0)
             peer->registration_epoch = peer->answer->configuration_is->registration_epoch;
+        peer->bring = peer->answer->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS &&
+                      peer->answer->configuration_is->bring;
         fabric_message_release(event->conn, event->message);
         break;
     default:
@@ -226,6 +233,9 @@ static void send_join_of(struct peer *peer, uint32_t tag, uint32_t server, char 
     join.data_cluster = data_cluster;
     join.formatted = data_cluster != 0;
     join.registration_epoch = peer->registration_epoch;
+    join.stored_term = server <= 2 && stored[server - 1].len > 0;
+    if (peer->bring)
+        join.stored = stored[server - 1];
     join.workers = 2;
     join.address = (char[]){"shm:/run/somewhere"};
     join.block_limit = 65536;
@@ -285,6 +295,8 @@ static int setup(void **state)
     log_set_level(LOG_ERROR);
     memset(peers, 0, sizeof peers);
     failed_error = 0;
+    recover = false;
+    memset(stored, 0, sizeof stored);
     temp_dir_init(&dir);
     assert_int_equal(mkdir(temp_dir_at(&dir, "coord"), 0700), 0);
     start_manager();
@@ -425,7 +437,6 @@ TEST(a_standby_says_that_it_is_one_until_the_leader_has_gone)
     assert_true(
         WAIT_FOR((coord_poll(leader, clock_now_ns(clock_system()), &wake_ns), leads == true)));
     start_manager();
-
     connect_now(&peers[2], FABRIC_CLIENT);
     send_get(&peers[2], 31, 0);
     await_answer(&peers[2]);
@@ -440,6 +451,49 @@ TEST(a_standby_says_that_it_is_one_until_the_leader_has_gone)
     assert_failure(&peers[0], 34, ROWAN_ENOTLEADING);
     coord_close(leader);
     assert_true(WAIT_FOR(gives_an_id(&peers[2])));
+}
+
+/* The value is gone; both servers come with what they stored, in `bytes` of the second one `flip`. */
+static void recover_from(uint8_t *bytes, size_t count, uint8_t flip)
+{
+    uint8_t second[1024];
+    memcpy(second, bytes, count);
+    second[0] ^= flip;
+    stored[0] = (ProtobufCBinaryData){.len = count, .data = bytes};
+    stored[1] = (ProtobufCBinaryData){.len = count, .data = second};
+    for (int i = 0; i < 2; i++)
+        drop_peer(&peers[i]);
+    stop_manager();
+    assert_int_equal(unlink(temp_dir_at(&dir, "coord/value")), 0);
+    recover = true;
+    start_manager();
+    await_lead();
+    for (int i = 0; i < 2; i++)
+        connect_now(&peers[i], FABRIC_SERVER);
+    for (uint32_t i = 0; i < 10; i++) {
+        send_join_of(&peers[i % 2], 20 + i, 1 + i % 2, (char[]){"shm"}, 77);
+        const uint32_t before = peers[i % 2].answer_count;
+        assert_true(
+            WAIT_FOR((poll_some(~0u), peers[i % 2].answer_count > before || cm_error(manager))));
+        if (cm_error(manager))
+            return;
+    }
+    assert_true(WAIT_FOR((poll_some(~0u), cm_config(manager))));
+}
+
+TEST(what_was_lost_is_made_anew_from_what_servers_bring_and_not_from_garbage)
+{
+    uint8_t bytes[1024];
+    make_cluster();
+    const size_t count = cluster_encode(cm_config(manager), true, bytes, sizeof bytes);
+    assert_true(count > 0);
+    recover_from(bytes, count, 0);
+    assert_int_equal(cm_error(manager), 0);
+    const struct cluster_config *config = cm_config(manager);
+    assert_true(config->term > UINT32_MAX && config->cluster == 77 && config->has_secret);
+    assert_memory_equal(config->secret, "0123456789abcde", sizeof config->secret);
+    recover_from(bytes, count, 0xff);
+    assert_int_equal(failed_error, ROWAN_EDAMAGED);
 }
 
 TEST(a_peer_of_another_cluster_is_not_let_in)

@@ -13,6 +13,7 @@ TEST(a_list_in_any_order_is_taken_rising)
 {
     struct cm_settings settings = settings_of(" 30, 2,16383 ");
     settings.shards = 12;
+    settings.recover = true;
     struct cm_state_options options = {.cluster = 9};
     char why[200];
     assert_int_equal(cm_settings_apply(&settings, &options, why, sizeof why), ROWAN_OK);
@@ -22,6 +23,7 @@ TEST(a_list_in_any_order_is_taken_rising)
     assert_int_equal(options.servers[2], 16383);
     assert_int_equal(options.replicas, 3);
     assert_int_equal(options.shards, 12);
+    assert_true(options.recover);
     assert_int_equal(options.cluster, 9);
 }
 

@@ -210,10 +210,11 @@ static void check_id(struct world *world, const struct cm_action *action)
     struct world_store *store = world->store;
     struct world_connection *peer = &world->connections[action->connection];
     uint32_t id = action->client_id;
-    assert_true(id >= 1 && store->version > 0 && id < WORLD_IDS);
+    const uint32_t place = (id >> 29) * WORLD_IDS + id % (1u << 29);
+    assert_true(id >= 1 && store->version > 0 && id % (1u << 29) < WORLD_IDS);
     assert_true(id < store->history[store->version]->next_client_id);
-    assert_false(store->id_given[id / 8] & (1 << id % 8));
-    store->id_given[id / 8] |= (uint8_t)(1 << id % 8);
+    assert_false(store->id_given[place / 8] & (1 << place % 8));
+    store->id_given[place / 8] |= (uint8_t)(1 << place % 8);
     store->ids_given++;
     assert_true(peer->wants_id && peer->id_tag == action->tag);
     peer->wants_id = false;
@@ -236,6 +237,7 @@ static void note_sent(struct world *world, const struct cm_output *output,
         peer->waits = false;
     if (action->kind == CM_ACTION_CONFIGURATION && !action->config)
         peer->registration_epoch = output->registration_epoch;
+    peer->bring = action->bring;
     if (world->repeating && action->kind == CM_ACTION_CONFIGURATION && !action->config)
         return;
     struct world_sent *sent = &world->sent[world->sent_count++];
@@ -378,12 +380,6 @@ void world_close(struct world *world, uint32_t connection)
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CLOSED, .connection = connection});
 }
 
-void world_close_all(struct world *world, uint32_t servers)
-{
-    for (uint32_t server = 1; server <= servers; server++)
-        world_close(world, server);
-}
-
 static struct world_connection *open_connection(struct world *world, uint32_t connection)
 {
     if (!world->connections[connection].open)
@@ -459,10 +455,12 @@ void world_join_once(struct world *world, uint32_t connection, uint32_t tag,
     peer->join_tag = tag;
     peer->join = *join;
     peer->join.registration_epoch = peer->registration_epoch;
-    world_step(world, &(struct cm_event){.kind = CM_EVENT_JOIN,
-                                         .connection = connection,
-                                         .tag = tag,
-                                         .join = &peer->join});
+    world_step(world,
+               &(struct cm_event){.kind = CM_EVENT_JOIN,
+                                  .connection = connection,
+                                  .tag = tag,
+                                  .join = &peer->join,
+                                  .config = peer->bring ? world->stored[join->server] : NULL});
 }
 
 void world_repeat_joins(struct world *world)

@@ -29,7 +29,7 @@ enum world_outcome {
 struct world_store {
     uint64_t version;
     struct cluster_config *history[WORLD_HISTORY + 1]; /* by version; 0: none */
-    uint8_t id_given[WORLD_IDS / 8];
+    uint8_t id_given[WORLD_IDS]; /* by id, of each eighth of all ids the first WORLD_IDS */
     uint32_t ids_given;
     uint32_t report_count; /* what each process said when it joined: the truth about its PM */
     struct cm_join reports[WORLD_REPORTS];
@@ -61,6 +61,7 @@ struct world_connection {
     uint32_t join_tag;
     struct cm_join join;
     uint64_t registration_epoch; /* that it was told last */
+    bool bring;                  /* likewise: it is to bring what it stored */
 };
 
 /* A manager, and what waits for it. */
@@ -69,6 +70,8 @@ struct world {
     struct world_store *store;
     struct cm_state *state;
     bool leads; /* as it was told */
+    struct cluster_config *
+        *stored; /* by server: what it brings if it is asked for that; may be NULL until then */
     bool reading, storing;
     struct cluster_config *proposal; /* a copy, as coord_cas takes one */
     uint64_t expected_version;
@@ -121,7 +124,12 @@ void world_change(struct world *world, struct cluster_config *next);
 /* A request on a connection that is not open opens it. */
 void world_open(struct world *world, uint32_t connection);
 void world_close(struct world *world, uint32_t connection);
-void world_close_all(struct world *world, uint32_t servers); /* connections 1 to `servers` */
+/* Connections 1 to `servers`. */
+static inline void world_close_all(struct world *world, uint32_t servers)
+{
+    for (uint32_t server = 1; server <= servers; server++)
+        world_close(world, server);
+}
 void world_lead(struct world *world, bool leader);
 struct cm_join world_join_of(uint32_t server);
 

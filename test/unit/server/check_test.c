@@ -2,6 +2,7 @@
 #define TEST_FIXTURE setup, teardown
 
 #include "common/base/error.h"
+#include "common/cluster/cluster.h"
 #include "server/check/check.h"
 #include "test/lib/heap_pm.h"
 #include "test/lib/unit.h"
@@ -44,6 +45,36 @@ static uint64_t segment_at(uint64_t segment)
     return at.segments + segment * STORE_SEGMENT_BYTES;
 }
 
+static void store_bytes(uint64_t term, const void *bytes, size_t count)
+{
+    const struct store_config stored = {
+        .term = term, .bytes = bytes, .byte_count = (uint32_t)count};
+    struct store_config_write write;
+    assert_int_equal(store_config_start(&heap->pm, &stored, &write), 0);
+    assert_int_equal(store_config_poll(&write), 1);
+    assert_int_equal(store_config_poll(&write), 1);
+}
+
+/* Server 7 alone has one shard. */
+static void store_configuration(uint64_t term)
+{
+    uint8_t encoded[256];
+    struct cluster_config *config = cluster_create(1, 1);
+    config->term = term;
+    config->cluster = IDENTITY.cluster;
+    config->block_limit = LIMIT;
+    config->replicas = 1;
+    config->has_secret = true;
+    memcpy(config->secret, "not to be printed", sizeof config->secret);
+    config->members[0] =
+        (struct member){.server = 7, .incarnation = 77, .workers = 1, .address = "shm:/a"};
+    config->shards[0] = (struct shard){
+        .id = SHARD, .last_slot = SLOT_COUNT - 1, .epoch = 2, .primary = IDENTITY.server};
+    assert_int_equal(cluster_finish(config), 0);
+    store_bytes(term, encoded, cluster_encode(config, true, encoded, sizeof encoded));
+    cluster_release(config);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -76,6 +107,7 @@ static int setup(void **state)
                           .state = REPLICA_FULL, .first_epoch = 2, .settled = version_make(2, 1)});
     assert_int_equal(store_replica_sync(store), 1);
     assert_int_equal(store_run_write(&heap->pm, &run), 0);
+    store_configuration(41);
     store_close(store);
     report = NULL;
     return 0;
@@ -118,7 +150,32 @@ TEST(a_whole_store_is_counted_and_nothing_is_found)
     assert_non_null(strstr(text, "shard 9: full, since epoch 2, settled 2.1"));
     assert_non_null(strstr(text, "puts 15, deletes 3, commit_versions 1, pads 0, records 1"));
     assert_non_null(strstr(text, "nothing is damaged\n"));
+    assert_non_null(strstr(text, "configuration, copy 0: whole, term 41, 1 members, 1 shards\n"));
+    assert_non_null(strstr(text, "configuration, copy 1: whole, term 41, 1 members, 1 shards\n"));
+    assert_null(strstr(text, "not to be"));
     free(text);
+}
+
+TEST(an_older_copy_of_the_configuration_is_no_damage_and_one_that_says_nothing_is)
+{
+    heap->crash_after = atomic_load(&heap->stores) + 2; /* the first copy's */
+    store_configuration(42);
+    heap->crash_after = UINT64_MAX;
+    check();
+    assert_true(check_found(report) == 0);
+    assert_true(report->configs[0].term == 41 && report->configs[1].term == 42);
+    store_bytes(43, "no configuration", 16);
+    check();
+    assert_true(report->found[CHECK_CONFIG] == 2 && check_found(report) == 2);
+    json_t *object = check_json(report);
+    const char *said;
+    json_int_t damaged;
+    assert_int_equal(json_unpack(object, "{s:[{s:s}],s:{s:I}}", "configurations", "state", &said,
+                                 "damage", "configuration_copies", &damaged),
+                     0);
+    assert_string_equal(said, "damaged");
+    assert_true(damaged == 2);
+    json_decref(object);
 }
 
 /* A bit of `offset` is flipped, of both offsets if there are two: that, and only that, is found. */
@@ -130,6 +187,8 @@ static const struct damage {
 } damages[] = {
     {CHECK_SUPERBLOCK, 0, {30}, {'0'}},
     {CHECK_SUPERBLOCK, 1, {30}, {'1'}},
+    {CHECK_CONFIG, 0, {8}, {'c'}},
+    {CHECK_CONFIG, 1, {CONFIG_HEAD_BYTES + 30}, {'d'}},
     {CHECK_RUN, 1, {RUN_OFFSET + RUN_STRIDE + 8}, {'1'}},
     {CHECK_WORD, USED, {USED * META_BYTES + 2}, {'m'}},
     {CHECK_WORD, COMMITTED, {COMMITTED * META_BYTES + 7}, {'n'}},
@@ -150,7 +209,8 @@ static uint8_t *place_of(const struct damage *damage, unsigned i)
 {
     const uint64_t parts[256] = {
         ['1'] = HEAD_SECOND_OFFSET, ['m'] = at.metas[0],    ['n'] = at.metas[1],
-        ['r'] = at.replicas[0],     ['s'] = at.replicas[1], ['S'] = at.segments};
+        ['r'] = at.replicas[0],     ['s'] = at.replicas[1], ['S'] = at.segments,
+        ['c'] = at.configs[0],      ['d'] = at.configs[1]};
     return heap->pm.base + parts[damage->parts[i]] + damage->places[i];
 }
 
@@ -167,7 +227,8 @@ TEST(each_kind_of_damage_is_found_where_it_is_and_nothing_else)
         assert_int_equal(place->kind, damage->kind);
         assert_true(place->number == damage->number);
         assert_in_range(flipped, place->offset, place->offset + place->bytes - 1);
-        assert_true(place->bytes <= (damage->kind == CHECK_STALE ? STORE_SEGMENT_BYTES : LIMIT));
+        const bool whole = damage->kind == CHECK_STALE || damage->kind == CHECK_CONFIG;
+        assert_true(place->bytes <= (whole ? STORE_SEGMENT_BYTES : LIMIT));
         for (unsigned k = 0; k < 2 && damage->parts[k]; k++)
             *place_of(damage, k) ^= 4;
     }
