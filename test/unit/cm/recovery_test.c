@@ -277,6 +277,8 @@ TEST(without_recover_servers_with_data_are_refused)
         &(struct cm_state_options){
             .server_count = SERVERS, .servers = {1, 2, 3}, .replicas = 3, .cluster = 999});
     world_settle(world);
+    world_lead(world, true);
+    world_settle(world);
     const struct cm_join join = join_of(1);
     world_join_once(world, 1, 5, &join);
     assert_failure(world_last(world, 1), ROWAN_EREFUSED, "rowan-cm --recover");
