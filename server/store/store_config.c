@@ -1,6 +1,6 @@
 /* The newest configuration that this server adopted: what is left of it should the coordination service lose it.
  *
- *  F1 A stored configuration is never followed by one of a lower or the same term.
+ *  O1 A stored configuration is never followed by one of a lower or the same term.
  *
  * Crash-safe steps. Between two fences bytes land in any order; the checksum tells whether all have.
  *
@@ -76,7 +76,7 @@ int store_config_start(struct pm *pm, const struct store_config *config,
         return error;
     const struct store_geometry at = store_geometry(block.segments);
     const int counts = choose(pm, at.configs, heads, copies);
-    ASSERT(counts < 0 || config->term > heads[counts].term); /* F1 */
+    ASSERT(counts < 0 || config->term > heads[counts].term); /* O1 */
     ASSERT(config->byte_count >= 1 && config->byte_count <= STORE_CONFIG_MAX_BYTES);
 
     struct config_head head = {.term = config->term, .byte_count = config->byte_count};
