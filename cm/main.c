@@ -140,6 +140,8 @@ static int run(const struct cm_settings *settings)
 out_fabric:
     fabric_close(options.fabric);
 out_reactor:
+    signal(SIGTERM, SIG_IGN); /* it ends: the handler's reactor goes */
+    signal(SIGINT, SIG_IGN);
     reactor_destroy(reactor);
     return code;
 }

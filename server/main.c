@@ -411,6 +411,8 @@ int main(int argc, char **argv)
 out:
     close_pm(&settings, pm, made);
     fabric_close(fabric);
+    signal(SIGTERM, SIG_IGN); /* it ends: the handler's reactors go */
+    signal(SIGINT, SIG_IGN);
     for (uint32_t i = 0; i < reactor_count; i++)
         reactor_destroy(reactors[i]);
     config_free(&rest);
