@@ -15,7 +15,7 @@
 /* X(name, what --version calls it, lowest, highest) */
 #define VERSION_TABLE(X)                                                                           \
     X(MESSAGES, "messages", MESSAGE_LAYOUT_LOWEST, MESSAGE_LAYOUT)                                 \
-    X(CONFIGURATION, "configuration", 1, 1)                                                        \
+    X(CONFIGURATION, "configuration", 1, 2)                                                        \
     X(COORDINATION, "coordination file", 1, 1)                                                     \
     X(PM, "PM", 7, 7)                                                                              \
     X(SHM, "shm", 4, 4)                                                                            \
@@ -26,6 +26,8 @@
     VERSION_##name##_LOWEST = (lowest), VERSION_##name##_HIGHEST = (highest),
 enum { VERSION_TABLE(VERSION_ENUMERATORS) };
 #undef VERSION_ENUMERATORS
+
+enum { VERSION_CONFIGURATION_LEASES = 2 }; /* the first that knows leases */
 
 #define VERSION_RANGE(name)                                                                        \
     ((struct version_range){VERSION_##name##_LOWEST, VERSION_##name##_HIGHEST})

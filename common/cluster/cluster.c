@@ -137,6 +137,14 @@ static bool sort_by_id(struct cluster_config *config)
     return true;
 }
 
+static bool leases_are_right(const struct cluster_config *config)
+{
+    if (config->lease_ms == 0)
+        return config->manager == 0;
+    return config->manager != 0 && config->lease_ms >= CLUSTER_MIN_LEASE_MS &&
+           config->lease_ms <= CLUSTER_MAX_LEASE_MS;
+}
+
 int cluster_finish(struct cluster_config *config)
 {
     if (config->term == 0 || config->cluster == 0)
@@ -145,7 +153,7 @@ int cluster_finish(struct cluster_config *config)
         return ROWAN_EFORMAT;
     if (config->replicas < 1 || config->replicas > CLUSTER_MAX_REPLICAS)
         return ROWAN_EFORMAT;
-    if (!members_are_right(config))
+    if (!leases_are_right(config) || !members_are_right(config))
         return ROWAN_EFORMAT;
 
     uint32_t next_slot = 0;
@@ -195,6 +203,8 @@ struct cluster_config *cluster_copy(const struct cluster_config *config)
     copy->has_secret = config->has_secret;
     memcpy(copy->secret, config->secret, sizeof copy->secret);
     copy->next_client_id = config->next_client_id;
+    copy->manager = config->manager;
+    copy->lease_ms = config->lease_ms;
     memcpy(copy->members, config->members, config->member_count * sizeof config->members[0]);
     memcpy(copy->shards, config->shards, config->shard_count * sizeof config->shards[0]);
     memcpy(copy->by_id, config->by_id, config->shard_count * sizeof config->by_id[0]);

@@ -21,6 +21,8 @@ enum {
     CLUSTER_SECRET_BYTES = 16,
     CLUSTER_MAX_EPOCH = (1 << 24) - 1,
     CLUSTER_BLOCK_STRIDE = 64, /* bytes of entry blocks are a multiple of it */
+    CLUSTER_MIN_LEASE_MS = 2,
+    CLUSTER_MAX_LEASE_MS = 60000,
 };
 
 struct member {
@@ -60,6 +62,10 @@ struct cluster_config {
     bool has_secret;                      /* false in what clients get */
     uint8_t secret[CLUSTER_SECRET_BYTES]; /* seeds checksums of entries */
     uint32_t next_client_id;              /* first id not yet reserved by a leader */
+    uint64_t manager; /* incarnation of the CM that stored it; 0 exactly if `lease_ms` is */
+    uint32_t
+        lease_ms; /* CLUSTER_MIN_LEASE_MS to CLUSTER_MAX_LEASE_MS; 0: there are no leases, and a server that fails is
+                          waited for */
     uint32_t member_count, shard_count;
     struct member *members;             /* by rising server */
     struct shard *shards;               /* by rising first_slot; they cover every slot */

@@ -25,12 +25,15 @@ static void part_scalars(struct config_part *part, const struct cluster_config *
                          bool with_secret)
 {
     rowan__configuration__init(&part->configuration);
-    part->configuration.format = VERSION_CONFIGURATION_LOWEST;
+    part->configuration.format =
+        config->lease_ms ? VERSION_CONFIGURATION_LEASES : VERSION_CONFIGURATION_LOWEST;
     part->configuration.term = config->term;
     part->configuration.cluster = config->cluster;
     part->configuration.block_limit = config->block_limit;
     part->configuration.replicas = config->replicas;
     part->configuration.next_client_id = config->next_client_id;
+    part->configuration.manager = config->manager;
+    part->configuration.lease_ms = config->lease_ms;
     if (with_secret && config->has_secret) {
         part->configuration.secret.data = (uint8_t *)(uintptr_t)config->secret;
         part->configuration.secret.len = sizeof config->secret;
@@ -150,6 +153,8 @@ static int decode_parts(const Rowan__Configuration *from, struct cluster_config 
     config->block_limit = from->block_limit;
     config->replicas = from->replicas;
     config->next_client_id = from->next_client_id;
+    config->manager = from->manager;
+    config->lease_ms = from->lease_ms;
     config->has_secret = from->secret.len > 0;
     if (config->has_secret)
         memcpy(config->secret, from->secret.data, sizeof config->secret);

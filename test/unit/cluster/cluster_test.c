@@ -129,6 +129,10 @@ TEST(a_configuration_with_any_rule_broken_is_refused)
     REFUSED(c->block_limit = 4095);
     REFUSED(c->replicas = 0);
     REFUSED(c->replicas = CLUSTER_MAX_REPLICAS + 1);
+    REFUSED(c->lease_ms = 500);
+    REFUSED(c->manager = 1);
+    REFUSED(c->manager = 1; c->lease_ms = CLUSTER_MIN_LEASE_MS - 1);
+    REFUSED(c->manager = 1; c->lease_ms = CLUSTER_MAX_LEASE_MS + 1);
     REFUSED(c->members[0].server = 0);
     REFUSED(c->members[0].server = 5);
     REFUSED(c->members[1].server = 1);
@@ -207,6 +211,24 @@ TEST(what_is_encoded_decodes_to_the_same)
     assert_memory_equal(decoded->secret, config->secret, CLUSTER_SECRET_BYTES);
     assert_ptr_equal(cluster_shard(decoded, 3), &decoded->shards[1]);
     assert_int_equal(cluster_seed(decoded), crc32c(0, config->secret, CLUSTER_SECRET_BYTES));
+    cluster_release(decoded);
+}
+
+/* Field 9 of one without leases says format 1: programs that know of none read it. */
+TEST(a_configuration_with_leases_says_so_in_its_format)
+{
+    struct cluster_config *decoded;
+    assert_non_null(memmem(bytes, count, (const uint8_t[]){0x48, 1}, 2));
+    config->manager = 77;
+    config->lease_ms = 500;
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    count = cluster_encode(config, true, bytes, sizeof bytes);
+    assert_non_null(memmem(bytes, count, (const uint8_t[]){0x48, 2}, 2));
+    assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);
+    struct cluster_config *copy = cluster_copy(decoded);
+    assert_int_equal(copy->manager, 77);
+    assert_int_equal(copy->lease_ms, 500);
+    cluster_release(copy);
     cluster_release(decoded);
 }
 
@@ -345,9 +367,9 @@ TEST(a_secret_of_another_length_is_refused)
 TEST(a_configuration_of_another_format_is_not_called_damaged)
 {
     struct cluster_config *decoded = NULL;
-    for (uint8_t format = 0; format <= 2; format++) {
+    for (uint8_t format = 0; format <= 3; format++) {
         memcpy(bytes + count, (const uint8_t[]){0x48, format}, 2);
-        int error = format > 1 ? ROWAN_EINCOMPATIBLE : ROWAN_OK; /* 0: as if it were not there */
+        int error = format > 2 ? ROWAN_EINCOMPATIBLE : ROWAN_OK; /* 0: as if it were not there */
         assert_int_equal(cluster_decode(bytes, count + 2, &decoded), error);
         if (!error)
             cluster_release(decoded);
