@@ -5,6 +5,8 @@
  * The timing thread moves the phase; each thread sees it at its next turn. Operations are counted by each
  * thread and read by the timing thread, with the clock, at both ends of MEASURE, so that a rate does not
  * depend on when a thread saw the phase. A histogram holds what completed while its thread saw MEASURE.
+ * On a loaded machine a thread may not run for longer than the run shall last. So MEASURE goes on until each thread has
+ * completed something in it, and somebody has since the receiver's figures were taken: else there would be no figures.
  *
  * The clock is read once in a turn, behind the poll: for what the poll completed and for what is posted next.
  */
@@ -24,6 +26,7 @@ enum phase { PHASE_CONNECT, PHASE_WARM_UP, PHASE_MEASURE, PHASE_DRAIN };
 #define PATIENCE_NS (10 * NS_PER_S)
 #define CHECK_NS    (50 * NS_PER_MS)
 #define RETRY_NS    NS_PER_MS
+#define MORE_NS     NS_PER_MS
 
 struct bench_crew {
     const struct crew_options *options;
@@ -42,6 +45,7 @@ struct bench_sample {
 
 struct bench_worker {
     _Alignas(64) _Atomic uint64_t operations;
+    _Atomic bool measured; /* the histogram holds something */
     struct bench_crew *crew;
     pthread_t thread;
     uint32_t number, lane_count;
@@ -116,8 +120,9 @@ static int apply_grant(struct bench_worker *worker, struct bench_lane *lane,
     return 0;
 }
 
-static int connected(struct bench_worker *worker, struct bench_lane *lane)
+static int connected(struct bench_worker *worker, struct bench_lane *lane, uint64_t now_ns)
 {
+    worker->progress_ns = now_ns;
     if (lane->mode != MODE_MESSAGE && !lane->conn->has_zone)
         return ROWAN_EUNSUPPORTED;
     if (lane->mode == MODE_WRITE)
@@ -148,8 +153,10 @@ static int complete(struct bench_worker *worker, struct bench_lane *lane, uint64
         return error;
     worker->count += lane->batch;
     worker->progress_ns = now_ns;
-    if (worker->seen == PHASE_MEASURE)
+    if (worker->seen == PHASE_MEASURE) {
         histogram_add(&worker->latency_ns, now_ns - start_ns);
+        atomic_store_explicit(&worker->measured, true, memory_order_release);
+    }
     return worker->seen == PHASE_DRAIN ? 0 : refill(worker, lane, now_ns);
 }
 
@@ -177,7 +184,7 @@ static int handle_event(struct bench_worker *worker, const struct fabric_event *
 
     switch (event->kind) {
     case FABRIC_CONNECTED:
-        return connected(worker, lane);
+        return connected(worker, lane, now_ns);
     case FABRIC_CLOSED:
         return event->error ? event->error : ROWAN_ECLOSED;
     case FABRIC_MESSAGE:
@@ -267,7 +274,7 @@ static void report_ready(struct bench_worker *worker)
     pthread_mutex_unlock(&crew->lock);
 }
 
-/* Nothing has completed for PATIENCE_NS, and the thread does not only wait for the others to connect. */
+/* Nothing has completed, nor connected, for PATIENCE_NS, and the thread does not only wait for the others to connect. */
 static bool is_late(const struct bench_worker *worker, uint64_t now_ns)
 {
     return now_ns > worker->progress_ns + PATIENCE_NS &&
@@ -399,6 +406,16 @@ static void subtract(const struct moment *first, const struct moment *last, stru
     out->receiver.busy_polls -= a->busy_polls;
 }
 
+static bool has_figures(const struct crew_options *options, const struct bench_worker *workers,
+                        const struct moment *first)
+{
+    bool all = sum_operations(workers, options->threads) > first->receiver_operations;
+
+    for (uint32_t i = 0; i < options->threads && all; i++)
+        all = atomic_load_explicit(&workers[i].measured, memory_order_acquire);
+    return all;
+}
+
 static int time_run(const struct crew_options *options, struct bench_crew *crew,
                     const struct bench_worker *workers, struct crew_result *out)
 {
@@ -413,6 +430,8 @@ static int time_run(const struct crew_options *options, struct bench_crew *crew,
         error = enter(options, crew, PHASE_MEASURE, workers, &first);
     if (!error)
         error = wait_crew(crew, UINT32_MAX, now() + options->run_ns);
+    while (!error && !has_figures(options, workers, &first)) /* is_late ends it */
+        error = wait_crew(crew, UINT32_MAX, now() + MORE_NS);
     if (!error)
         error = enter(options, crew, PHASE_DRAIN, workers, &last);
     if (!error)
