@@ -1,5 +1,6 @@
-/* clock.h - the clock seam. Roles never read it: a reactor reads it once per round and hands
- * `now_ns` to each poll. Programs (load generators, tools) may. */
+/* clock.h - the clock seam. A reactor reads it once per round and hands `now_ns` to each poll. Roles read it for the one
+ * thing for which that is too old: whether the lease still holds when answers leave (server/worker/worker.c, W13). Programs
+ * (load generators, tools) may. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

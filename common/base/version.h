@@ -17,7 +17,7 @@
     X(MESSAGES, "messages", MESSAGE_LAYOUT_LOWEST, MESSAGE_LAYOUT)                                 \
     X(CONFIGURATION, "configuration", 1, 2)                                                        \
     X(COORDINATION, "coordination file", 1, 1)                                                     \
-    X(PM, "PM", 7, 7)                                                                              \
+    X(PM, "PM", 8, 8)                                                                              \
     X(SHM, "shm", 4, 4)                                                                            \
     X(TCP, "tcp", 2, 2)                                                                            \
     X(VERBS, "verbs", 2, 2)

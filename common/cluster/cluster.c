@@ -4,7 +4,8 @@
  *  K1 members rise by server, shards by first slot, by_id by shard id; so lookups are searches.
  *  K2 shards cover every slot exactly once; shard_of_slot agrees with them.
  *  K3 every server that a shard names is a member, and none is named twice in one shard.
- *  K4 nothing in it changes any more but the count of references.
+ *  K4 a shard names a kept member only as a full replica, and then all its full replicas are kept ones.
+ *  K5 nothing in it changes any more but the count of references.
  */
 #include "common/cluster/cluster.h"
 
@@ -66,7 +67,8 @@ static bool members_are_right(const struct cluster_config *config)
     uint32_t before = 0;
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct member *member = &config->members[i];
-        if (!member_is_right(member) || member->server <= before)
+        if (!member_is_right(member) || member->server <= before ||
+            (member->kept && config->lease_ms == 0))
             return false;
         before = member->server;
     }
@@ -89,6 +91,26 @@ static bool replicas_are_right(const struct cluster_config *config, const uint32
     return true;
 }
 
+static bool is_kept(const struct cluster_config *config, uint32_t server)
+{
+    return cluster_member(config, server)->kept;
+}
+
+/* K4 */
+static bool kept_are_right(const struct cluster_config *config, const struct shard *shard)
+{
+    const bool kept = is_kept(config, shard->primary);
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        if (is_kept(config, shard->backups[i]) != kept)
+            return false;
+    }
+    for (uint32_t i = 0; i < shard->filling_count; i++) {
+        if (is_kept(config, shard->filling[i]))
+            return false;
+    }
+    return true;
+}
+
 static bool shard_is_right(const struct cluster_config *config, const struct shard *shard,
                            uint32_t first_slot)
 {
@@ -98,16 +120,17 @@ static bool shard_is_right(const struct cluster_config *config, const struct sha
     if (shard->epoch == 0 || shard->epoch > CLUSTER_MAX_EPOCH)
         return false;
     if (shard->backup_count > CLUSTER_MAX_REPLICAS - 1 ||
-        shard->filling_count > CLUSTER_MAX_REPLICAS - 1)
+        shard->filling_count > CLUSTER_MAX_REPLICAS - 1 - shard->backup_count)
         return false;
 
-    uint32_t seen[2 * CLUSTER_MAX_REPLICAS - 1];
+    uint32_t seen[CLUSTER_MAX_REPLICAS];
     uint32_t count = 0;
     if (!replicas_are_right(config, &shard->primary, 1, seen, &count) ||
         !replicas_are_right(config, shard->backups, shard->backup_count, seen, &count) ||
         !replicas_are_right(config, shard->filling, shard->filling_count, seen, &count))
         return false;
-    return shard->worker < cluster_member(config, shard->primary)->workers;
+    return kept_are_right(config, shard) &&
+           shard->worker < cluster_member(config, shard->primary)->workers;
 }
 
 static int compare_by_id(const void *a, const void *b, void *context)
@@ -192,7 +215,13 @@ void cluster_release(struct cluster_config *config)
 
 struct cluster_config *cluster_copy(const struct cluster_config *config)
 {
-    struct cluster_config *copy = cluster_create(config->member_count, config->shard_count);
+    return cluster_copy_for(config, config->member_count);
+}
+
+struct cluster_config *cluster_copy_for(const struct cluster_config *config, uint32_t member_count)
+{
+    ASSERT(member_count >= config->member_count);
+    struct cluster_config *copy = cluster_create(member_count, config->shard_count);
     if (!copy)
         return NULL;
 
@@ -242,13 +271,28 @@ const struct shard *cluster_shard(const struct cluster_config *config, uint16_t 
     return &config->shards[config->by_id[low]];
 }
 
-bool shard_has_backup(const struct shard *shard, uint32_t server)
+bool shard_is_kept(const struct cluster_config *config, const struct shard *shard)
 {
-    for (uint32_t i = 0; i < shard->backup_count; i++) {
-        if (shard->backups[i] == server)
+    return is_kept(config, shard->primary); /* K4 */
+}
+
+static bool has(const uint32_t *servers, uint32_t count, uint32_t server)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (servers[i] == server)
             return true;
     }
     return false;
+}
+
+bool shard_has_backup(const struct shard *shard, uint32_t server)
+{
+    return has(shard->backups, shard->backup_count, server);
+}
+
+bool shard_has_filling(const struct shard *shard, uint32_t server)
+{
+    return has(shard->filling, shard->filling_count, server);
 }
 
 uint32_t cluster_seed(const struct cluster_config *config)

@@ -31,6 +31,8 @@ struct member {
     uint32_t workers;     /* 1 to CLUSTER_MAX_WORKERS */
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1]; /* of the process on the fabric; not empty, no
                                                     control characters */
+    bool
+        kept; /* it failed, and is a member only for shards whose full replicas all did; with leases only */
 };
 
 /* Every field as above. */
@@ -39,7 +41,8 @@ bool member_is_right(const struct member *member);
 /* A text that ends within `capacity` bytes, is not empty and has no control characters. */
 bool cluster_text_is_right(const char *text, size_t capacity);
 
-/* A contiguous range of slots and who holds it. All servers named here are members. */
+/* A contiguous range of slots and who holds it. All servers named here are members. Either all full replicas are kept
+ * ones, and nobody serves the shard, or none is; no kept one is filling. */
 struct shard {
     uint16_t id;                    /* no two shards have the same */
     uint16_t first_slot, last_slot; /* inclusive */
@@ -49,7 +52,9 @@ struct shard {
     uint32_t backup_count;
     uint32_t backups[CLUSTER_MAX_REPLICAS - 1]; /* full ones */
     uint32_t filling_count;
-    uint32_t filling[CLUSTER_MAX_REPLICAS - 1]; /* receive writes, are no replicas yet */
+    uint32_t
+        filling[CLUSTER_MAX_REPLICAS -
+                1]; /* receive writes, are no replicas yet; no more than fit beside the backups */
     bool
         possibly_incomplete; /* acknowledged writes may be missing: at a cold start no replica was whole */
 };
@@ -99,6 +104,10 @@ void cluster_release(struct cluster_config *config);
 /* A deep copy with one reference; NULL: no memory. */
 struct cluster_config *cluster_copy(const struct cluster_config *config);
 
+/* One with so many members, not fewer than there are: those that are more stand last, all zeros, until the caller has filled
+ * them in, has put all in order and calls cluster_finish. */
+struct cluster_config *cluster_copy_for(const struct cluster_config *config, uint32_t member_count);
+
 /* The next two: NULL if there is none; log2 of the count in steps. */
 const struct member *cluster_member(const struct cluster_config *config, uint32_t server);
 const struct shard *cluster_shard(const struct cluster_config *config, uint16_t id);
@@ -108,8 +117,12 @@ static inline const struct shard *cluster_shard_of_slot(const struct cluster_con
     return &config->shards[config->shard_of_slot[slot]];
 }
 
-/* True if `server` is a full backup of the shard. */
+/* True if nobody serves the shard until its servers are started again. */
+bool shard_is_kept(const struct cluster_config *config, const struct shard *shard);
+
+/* True if `server` is a full backup of the shard; if it fills. */
 bool shard_has_backup(const struct shard *shard, uint32_t server);
+bool shard_has_filling(const struct shard *shard, uint32_t server);
 
 /* The seed of entry checksums, from the secret. */
 uint32_t cluster_seed(const struct cluster_config *config);

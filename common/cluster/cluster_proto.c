@@ -47,6 +47,7 @@ static void part_member(struct config_part *part, const struct member *member)
     part->member.server = member->server;
     part->member.incarnation = member->incarnation;
     part->member.workers = member->workers;
+    part->member.kept = member->kept;
     part->member.address = (char *)(uintptr_t)member->address;
     part->members[0] = &part->member;
     part->configuration.members = part->members;
@@ -119,6 +120,7 @@ static int decode_member(const Rowan__Member *from, struct member *member)
     member->server = from->server;
     member->incarnation = from->incarnation;
     member->workers = from->workers;
+    member->kept = from->kept;
     memcpy(member->address, from->address, address_bytes + 1);
     return ROWAN_OK;
 }

@@ -340,7 +340,7 @@ unsigned endpoint_poll(struct fabric_endpoint *base, uint64_t now_ns, struct fab
     count += endpoint->backend->step(endpoint, events + count, max - count);
     if (endpoint->lists[LIST_ACTIVE].first)
         count += poll_active(endpoint, events + count, max - count);
-    if (endpoint->lists[LIST_DIRTY].first)
+    if (endpoint->lists[LIST_DIRTY].first && !base->holds)
         endpoint_flush(base);
     endpoint->polling = false;
     if (endpoint->armed)

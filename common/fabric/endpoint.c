@@ -123,6 +123,14 @@ int zone_post(struct fabric_zone *base, uint64_t offset, uint64_t context)
     return 0;
 }
 
+void zone_close_segment(struct fabric_zone *base)
+{
+    struct zone *zone = (struct zone *)base;
+
+    if (zone->endpoint->backend->close_segment && zone->sealed < zone->posted)
+        zone->endpoint->backend->close_segment(zone);
+}
+
 /* --- F12 --- */
 
 int zone_shut_out(struct fabric_zone *base, uint32_t server, uint64_t incarnation, uint64_t context)

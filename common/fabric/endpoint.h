@@ -52,6 +52,7 @@ void endpoint_close(struct fabric_endpoint *endpoint);
 int zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
               struct fabric_zone **out);
 int zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+void zone_close_segment(struct fabric_zone *zone);
 int zone_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnation,
                   uint64_t context);
 
@@ -59,7 +60,8 @@ int zone_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnatio
     .endpoint_open = endpoint_open, .endpoint_close = endpoint_close,                              \
     .endpoint_source = endpoint_source, .poll = endpoint_poll, .flush = endpoint_flush,            \
     .conn_close = conn_close, .rowan_room = window_rowan_room, .rowan_post = window_rowan_post,    \
-    .zone_open = zone_open, .zone_post = zone_post, .shut_out = zone_shut_out,                     \
-    .grant = grants_give, .revoke = grants_revoke, .write = window_bulk_write
+    .zone_open = zone_open, .zone_post = zone_post, .close_segment = zone_close_segment,           \
+    .shut_out = zone_shut_out, .grant = grants_give, .revoke = grants_revoke,                      \
+    .write = window_bulk_write
 
 #endif

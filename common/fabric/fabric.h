@@ -44,7 +44,8 @@
  *      written under a grant any more, wherever it was stopped; its REVOKED events came before, and what has landed
  *      is durable. A VOID event, before the SEALED one of its segment, names bytes of it that do not count, though
  *      somebody may store there until the segment is quiet. The zone's owner stores in the zone's PM, before it polls
- *      again, that nobody reads them: so at SHUT_OUT that is durable, too.
+ *      again, that nobody reads them: so at SHUT_OUT that is durable, too. A block that is whole there when VOID is
+ *      told stays so, and may count.
  *
  * An endpoint belongs to one role on one thread: all its calls, its connections and its landing
  * zone are that thread's. Different endpoints of a fabric may be used by different threads.
@@ -179,6 +180,7 @@ struct fabric_ops {
     int (*zone_open)(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
                      struct fabric_zone **out);
     int (*zone_post)(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+    void (*close_segment)(struct fabric_zone *zone);
     int (*shut_out)(struct fabric_zone *zone, uint32_t server, uint64_t incarnation,
                     uint64_t context);
     int (*grant)(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
@@ -207,6 +209,7 @@ struct fabric_endpoint {
     struct fabric_identity identity;     /* of this side; see fabric_endpoint_identity */
     struct reactor *reactor;             /* see fabric_endpoint_reactor */
     int error;                           /* see fabric_endpoint_error */
+    bool holds;                          /* see fabric_flush; the owner sets it */
 };
 
 /* For backends. fabric_admit_peer: may the peer connect? 0, or the ROWAN_E* it is refused with.
@@ -382,7 +385,9 @@ static inline int fabric_endpoint_error(const struct fabric_endpoint *endpoint)
 }
 
 /* fabric_flush: hands over all that was sent and posted on the endpoint since the last flush; until
- * then a backend may hold it back. Once per poll of the role. */
+ * then a backend may hold it back. Once per poll of the role.
+ * While the owner has set `holds` of the endpoint, it does hold messages back, fabric_poll notwithstanding; those of a
+ * connection that is closed before the flush never leave. Then some backends have room for fewer. */
 static inline void fabric_flush(struct fabric_endpoint *endpoint)
 {
     endpoint->ops->flush(endpoint);
@@ -465,6 +470,14 @@ static inline int fabric_zone_open(struct fabric_endpoint *endpoint, struct pm *
 static inline int fabric_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context)
 {
     return zone->ops->zone_post(zone, offset, context);
+}
+
+/* fabric_close_segment: no block begins any more in the oldest segment that is posted and not sealed, though it is not
+ * full; SEALED follows when those that have begun there are decided. Where a device places blocks (verbs) it cannot be
+ * taken back, and nothing changes; nor if none is posted. */
+static inline void fabric_close_segment(struct fabric_zone *zone)
+{
+    zone->ops->close_segment(zone);
 }
 
 /* fabric_shut_out: ends all connections that a server made to the zone's endpoint under an incarnation up to this one

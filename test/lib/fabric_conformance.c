@@ -512,6 +512,27 @@ TEST(messages_of_every_size_keep_their_bytes)
     free(data);
 }
 
+TEST(what_an_endpoint_holds_goes_with_its_connection)
+{
+    struct fabric_conn *active, *passive;
+    uint8_t data[1000] = {0};
+    const struct fabric_iov iov = {.data = data, .bytes = sizeof data};
+    struct fabric_event events[8];
+    uint32_t sent = 0;
+
+    world_connect(&world, 1, 0, 0, &active, &passive);
+    world.sides[1].endpoint->holds = true;
+    while (sent < 1000 && fabric_send(active, &iov, 1) == 0)
+        sent++;
+    assert_true(sent > 0);
+    (void)fabric_poll(world.sides[1].endpoint, backend->now_ns(backend->context), events, 8);
+    for (int i = 0; i < 100; i++)
+        side_poll(&world, 0);
+    fabric_conn_close(active);
+    world_wait(&world, 0, FABRIC_CLOSED, 1);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
+}
+
 int fabric_conformance_run(const char *group, const struct fabric_backend *under_test)
 {
     const struct unit_case *lists[] = {unit_cases, conformance_zone_cases(),

@@ -1,6 +1,8 @@
 /* fabric_conformance_zone.c - the rules of the landing zone, F6 to F9, F11 and F12. */
 #define TEST_FIXTURE open_three, close_three
 
+#include <string.h>
+
 #include "common/base/error.h"
 #include "test/lib/fabric_conformance.h"
 #include "test/lib/unit.h"
@@ -271,6 +273,27 @@ TEST(f11_a_newer_connection_ends_the_older_one_of_its_sender_first)
     assert_int_equal(side_event(&world.sides[1], FABRIC_LANDED, 0)->context, 2);
     assert_int_equal(world_walk_zone(&world, 0, 1, next), 1);
     assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 1);
+}
+
+/* Twice is as good as once: the next one stays open. */
+TEST(a_segment_that_is_closed_is_sealed_and_blocks_go_on_in_the_next)
+{
+    const bool can = strncmp(world.sides[0].caps.backend, "verbs", 5) != 0;
+    uint32_t next[SIDE_MAX] = {0};
+    struct flow flow;
+
+    side_open_zone(&world, 0, 3, 3);
+    flow = flow_open(1, 256);
+    flow_post(&flow, 3);
+    flow_wait(&flow);
+    fabric_close_segment(world.sides[0].zone);
+    fabric_close_segment(world.sides[0].zone);
+    flow_post(&flow, 2);
+    flow_wait(&flow);
+    world_poll_times(&world, 50);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_SEALED), can);
+    assert_int_equal(world_walk_segment(&world, 0, 0, next), can ? 3 : 5);
+    assert_int_equal(world_walk_segment(&world, 0, 1, next), can ? 2 : 0);
 }
 
 /* --- F12: side 1 is shut out, side 2 is not --- */

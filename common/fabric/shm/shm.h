@@ -339,6 +339,7 @@ struct shm_zone {
 int shm_zone_open(struct zone *zone);
 void shm_zone_close(struct zone *zone);
 void shm_zone_posted(struct zone *zone);
+void shm_close_segment(struct zone *zone);
 uint64_t shm_shut_out(struct zone *zone, const struct fabric_shut_out *out);
 
 unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned max);

@@ -110,6 +110,7 @@ static const struct conn_backend backend = {
     .zone_open = shm_zone_open,
     .zone_posted = shm_zone_posted,
     .zone_close = shm_zone_close,
+    .close_segment = shm_close_segment,
     .shut_out = shm_shut_out,
     .step = shm_poll_step,
     .move = shm_move,

@@ -243,6 +243,11 @@ static void close_segment(struct shm_zone *zone, uint64_t segment)
     zone_advance(zone->control, zone->base.depth, full);
 }
 
+void shm_close_segment(struct zone *base)
+{
+    close_segment((struct shm_zone *)base, base->sealed);
+}
+
 /* Z7 */
 uint64_t shm_shut_out(struct zone *base, const struct fabric_shut_out *out)
 {

@@ -398,6 +398,7 @@ struct tcp_receipt *bulk_receipt(struct tcp_conn *conn);
 /* --- tcp_zone.c --- */
 int tcp_zone_open(struct zone *zone);
 void tcp_zone_posted(struct zone *zone);
+void tcp_close_segment(struct zone *zone);
 unsigned zone_poll_sealed(struct tcp_zone *zone, struct fabric_event *events, unsigned max);
 
 /* Where the next block goes. */

@@ -250,7 +250,8 @@ static __attribute__((noinline)) int send_any(struct tcp_conn *conn, const struc
     if (error)
         return error;
     error = add(conn, iov, count, bytes);
-    if (error == ROWAN_EAGAIN && conn->out && conn->messages.writable && !is_empty(conn->out)) {
+    if (error == ROWAN_EAGAIN && !conn->endpoint->base.base.holds && conn->out &&
+        conn->messages.writable && !is_empty(conn->out)) {
         tcp_out_push(conn);
         error = conn->base.state != CONN_OPEN ? ROWAN_ECLOSED : add(conn, iov, count, bytes);
     }

@@ -4,7 +4,8 @@
  * 1. sealed <= cursor.segment <= posted <= sealed + depth. The cursor is in segment `posted` only when
  *    the zone is dry.
  * 2. The cursor never goes back. What lies before it is placed: bytes of blocks, the space of a cut
- *    block's rest, or the rest of a segment in which a block did not fit.
+ *    block's rest, or the rest of a segment in which a block did not fit, or
+ *    that its owner closed.
  * 3. A segment is sealed when the cursor has left it and no cut block lies in it. Nobody can write to
  *    it then, so it is quiet at once.
  */
@@ -54,6 +55,14 @@ void zone_move(struct tcp_zone *zone, struct zone_cursor cursor)
            (cursor.segment == zone->cursor.segment && cursor.at >= zone->cursor.at)); /* 2 */
     ASSERT(cursor.segment <= zone->base.posted);
     zone->cursor = cursor;
+}
+
+void tcp_close_segment(struct zone *base)
+{
+    struct tcp_zone *zone = (struct tcp_zone *)base;
+
+    if (zone->cursor.segment == base->sealed)
+        zone_move(zone, (struct zone_cursor){.segment = base->sealed + 1});
 }
 
 bool zone_is_roomy(const struct tcp_zone *zone, struct zone_cursor cursor)

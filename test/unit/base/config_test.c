@@ -361,7 +361,7 @@ TEST(help_lists_every_key_with_unit_range_and_default)
 TEST(version_tells_the_release_and_every_format)
 {
     static const char *const words[] = {"--wrong", "--version", NULL};
-    static const char *const formats[] = {"messages 1", "configuration 1", "PM 7", "shm ",
+    static const char *const formats[] = {"messages 1", "configuration 1", "PM 8", "shm ",
                                           "tcp ",       "verbs "};
 
     assert_int_equal(parse_watching(STDOUT_FILENO, &server, words), CONFIG_HELP);

@@ -83,6 +83,13 @@ static int tear_down(void **state)
     return 0;
 }
 
+static struct cluster_config *with_leases(struct cluster_config *of)
+{
+    of->manager = 77;
+    of->lease_ms = 500;
+    return of;
+}
+
 TEST(a_right_configuration_is_found_by_slot_server_and_id)
 {
 
@@ -133,6 +140,10 @@ TEST(a_configuration_with_any_rule_broken_is_refused)
     REFUSED(c->manager = 1);
     REFUSED(c->manager = 1; c->lease_ms = CLUSTER_MIN_LEASE_MS - 1);
     REFUSED(c->manager = 1; c->lease_ms = CLUSTER_MAX_LEASE_MS + 1);
+    REFUSED(c->members[0].kept = true);
+    REFUSED(with_leases(c)->members[0].kept = true); /* a primary, its backups run */
+    REFUSED(with_leases(c)->members[2].kept = true); /* a backup, likewise */
+    REFUSED(with_leases(c)->members[1].kept = true; c->shards[0].backup_count = 0); /* filling */
     REFUSED(c->members[0].server = 0);
     REFUSED(c->members[0].server = 5);
     REFUSED(c->members[1].server = 1);
@@ -158,6 +169,7 @@ TEST(a_configuration_with_any_rule_broken_is_refused)
     REFUSED(c->shards[0].worker = 2);
     REFUSED(c->shards[2].backup_count = 7);
     REFUSED(c->shards[2].filling_count = 7);
+    REFUSED(c->shards[0].filling_count = CLUSTER_MAX_REPLICAS - 2);
     REFUSED(c->shards[0].backups[1] = 8);
     REFUSED(c->shards[1].filling[0] = 8);
     REFUSED(c->shards[0].backups[0] = 1);
@@ -219,15 +231,20 @@ TEST(a_configuration_with_leases_says_so_in_its_format)
 {
     struct cluster_config *decoded;
     assert_non_null(memmem(bytes, count, (const uint8_t[]){0x48, 1}, 2));
-    config->manager = 77;
-    config->lease_ms = 500;
+    with_leases(config)->members[1].kept = true;
+    config->shards[0].backup_count = 1; /* server 9 */
+    config->shards[0].backups[0] = 9;
+    config->shards[1].filling_count = 0;
     assert_int_equal(cluster_finish(config), ROWAN_OK);
+    assert_true(shard_is_kept(config, cluster_shard(config, 500)));
+    assert_false(shard_is_kept(config, cluster_shard(config, 7)));
     count = cluster_encode(config, true, bytes, sizeof bytes);
     assert_non_null(memmem(bytes, count, (const uint8_t[]){0x48, 2}, 2));
     assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);
     struct cluster_config *copy = cluster_copy(decoded);
     assert_int_equal(copy->manager, 77);
     assert_int_equal(copy->lease_ms, 500);
+    assert_true(copy->members[1].kept && !copy->members[0].kept);
     cluster_release(copy);
     cluster_release(decoded);
 }
@@ -283,6 +300,8 @@ static struct cluster_config *largest(void)
     made->replicas = CLUSTER_MAX_REPLICAS;
     made->has_secret = true;
     made->next_client_id = UINT32_MAX;
+    made->manager = UINT64_MAX;
+    made->lease_ms = CLUSTER_MAX_LEASE_MS;
     for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
         struct member *member = &made->members[i];
         member->server = CLUSTER_MAX_SERVER - CLUSTER_MAX_MEMBERS + 1 + i;
@@ -298,8 +317,8 @@ static struct cluster_config *largest(void)
         shard->primary = made->members[0].server;
         shard->worker = CLUSTER_MAX_WORKERS - 1;
         shard->possibly_incomplete = true;
-        shard->backup_count = shard->filling_count = CLUSTER_MAX_REPLICAS - 1;
-        for (uint32_t j = 0; j < CLUSTER_MAX_REPLICAS - 1; j++) {
+        shard->backup_count = shard->filling_count = (CLUSTER_MAX_REPLICAS - 1) / 2;
+        for (uint32_t j = 0; j < shard->backup_count; j++) {
             shard->backups[j] = made->members[1 + j].server;
             shard->filling[j] = made->members[20 + j].server;
         }
