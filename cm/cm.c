@@ -7,13 +7,14 @@
  *  A2 The fabric is not polled before the stored value was read once, so that every peer's cluster
  *     id is judged against the true one.
  *  A3 A connection that we give up is closed only after the batch of events it may be in.
+ *  A4 CM_EVENT_TIME comes before the fabric's events of a poll: its time was read after those of all polls before.
  */
 #include "cm/cm.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "cm/outbox.h"
+#include "cm/report.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
@@ -39,6 +40,8 @@ struct cm {
     void *failed_context;
     int error;
     bool started;
+    uint64_t now_ns;  /* of this poll, read before it */
+    uint64_t wake_ns; /* of the state's last output */
     /* Of the coordination service, by kind of event, not yet handed to the state (A1). */
     struct cm_event answers[CM_EVENT_LEADER + 1];
     bool answered[CM_EVENT_LEADER + 1];
@@ -208,6 +211,16 @@ static void carry_out(struct cm *cm, const struct cm_output *output, const struc
     case CM_ACTION_FAILURE:
         post_failure(cm, action->connection, action->tag, action->error, action->detail);
         break;
+    case CM_ACTION_LEASE:
+        post_own(cm, action, false,
+                 outgoing_lease(cm->identity.incarnation, action->now_ns, action->granted));
+        break;
+    case CM_ACTION_COMMITTED:
+        post_own(cm, action, false, outgoing_committed(action->term));
+        break;
+    case CM_ACTION_TELL:
+        log_event(LOG_INFO, action->event, "%s", action->detail);
+        break;
     case CM_ACTION_WARN:
         log_event(LOG_WARN, action->event, "detail=\"%s\"", action->detail);
         break;
@@ -221,7 +234,10 @@ static void step(struct cm *cm, const struct cm_event *event)
 {
     if (cm->error)
         return;
-    const struct cm_output *output = cm_state_step(cm->state, event);
+    struct cm_event with_time = *event;
+    with_time.now_ns = cm->now_ns;
+    const struct cm_output *output = cm_state_step(cm->state, &with_time);
+    cm->wake_ns = output->wake_ns;
     const struct cluster_config *config = cm_state_config(cm->state);
     if (config && config->term != cm->identity.term) {
         cm->identity.cluster = config->cluster;
@@ -318,56 +334,14 @@ static void free_place(struct cm *cm, struct cm_peer *peer)
          &(struct cm_event){.kind = CM_EVENT_CLOSED, .connection = (uint32_t)(peer - cm->peers)});
 }
 
-/* A text that is too long becomes empty, and so is refused with the rest of the report. */
-static void copy_text(char *to, size_t to_bytes, const char *from)
-{
-    size_t bytes = strlen(from);
-    if (bytes >= to_bytes)
-        bytes = 0;
-    memcpy(to, from, bytes);
-    to[bytes] = '\0';
-}
-
-/* What makes no sense may concern every shard, and so do more than there is space for. */
-static void add_damage(struct cm_join *join, const Rowan__DamagedShard *from)
-{
-    const bool right = from->shard <= UINT16_MAX && from->first_slot <= UINT16_MAX &&
-                       from->last_slot <= UINT16_MAX;
-    if (right) {
-        damage_add(&join->damage, (uint16_t)from->shard, (uint16_t)from->first_slot);
-        if (from->first_slot != DAMAGE_NO_SLOT)
-            damage_add(&join->damage, (uint16_t)from->shard, (uint16_t)from->last_slot);
-    }
-    join->possibly_incomplete |= !right || join->damage.all;
-}
-
 static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowan__Join *from)
 {
     if (cm->peers[connection].kind != FABRIC_SERVER) {
         post_failure(cm, connection, tag, ROWAN_EREFUSED, "only a server may join");
         return;
     }
-    struct cm_join join = {.server = from->server,
-                           .incarnation = from->incarnation,
-                           .workers = from->workers,
-                           .block_limit = from->block_limit,
-                           .data_cluster = from->data_cluster,
-                           .possibly_incomplete = from->possibly_incomplete,
-                           .named = from->named,
-                           .known_term = from->known_term,
-                           .formatted = from->formatted,
-                           .registration_epoch = from->registration_epoch,
-                           .stored_term = from->stored_term};
-    struct cluster_config *stored = NULL;
-    const int error =
-        from->stored.len ? cluster_decode(from->stored.data, from->stored.len, &stored) : 0;
-    if (error && error != ROWAN_ENOMEM)
-        join.stored_term = 0; /* it is not whole */
-    for (size_t i = 0; i < from->n_damaged; i++)
-        add_damage(&join, from->damaged[i]);
-    copy_text(join.address, sizeof join.address, from->address);
-    copy_text(join.fabric, sizeof join.fabric, from->fabric);
-    copy_text(join.durability, sizeof join.durability, from->durability);
+    struct cm_join join;
+    struct cluster_config *stored = report_decode(from, &join);
     step(cm, &(struct cm_event){.kind = CM_EVENT_JOIN,
                                 .connection = connection,
                                 .tag = tag,
@@ -398,6 +372,26 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
     case ROWAN__CONTROL_MESSAGE__BODY_NEW_CLIENT_ID:
         step(cm, &(struct cm_event){
                      .kind = CM_EVENT_NEW_CLIENT_ID, .connection = connection, .tag = tag});
+        break;
+    case ROWAN__CONTROL_MESSAGE__BODY_RENEW:
+        step(cm, &(struct cm_event){.kind = CM_EVENT_RENEW,
+                                    .connection = connection,
+                                    .tag = tag,
+                                    .known_term = message->renew->term,
+                                    .manager = message->renew->manager,
+                                    .manager_ns = message->renew->manager_ns});
+        break;
+    case ROWAN__CONTROL_MESSAGE__BODY_ADOPTED:
+        step(cm, &(struct cm_event){.kind = CM_EVENT_ADOPTED,
+                                    .connection = connection,
+                                    .known_term = message->adopted->term});
+        break;
+    case ROWAN__CONTROL_MESSAGE__BODY_FILLED:
+        step(cm, &(struct cm_event){.kind = CM_EVENT_FILLED,
+                                    .connection = connection,
+                                    .shard = message->filled->shard,
+                                    .epoch = message->filled->epoch,
+                                    .server = message->filled->server});
         break;
     default:
         post_failure(cm, connection, tag, ROWAN_EUNSUPPORTED,
@@ -494,9 +488,13 @@ enum poll_result cm_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     struct cm *cm = role;
     if (cm->error)
         return POLL_IDLE;
+    cm->now_ns = now_ns;
     bool busy = poll_coord(cm, now_ns, wake_ns);
+    if (cm->wake_ns <= now_ns) /* A4 */
+        step(cm, &(struct cm_event){.kind = CM_EVENT_TIME});
     if (!cm->error && cm_state_knows(cm->state)) /* A2 */
         busy = poll_fabric(cm, now_ns, wake_ns) || busy;
+    wake_at(wake_ns, cm->wake_ns);
     /* A request that failed at once has its answer already. */
     return busy || cm->answered[CM_EVENT_READ] || cm->answered[CM_EVENT_STORED] ? POLL_BUSY
                                                                                 : POLL_IDLE;
@@ -513,7 +511,10 @@ int cm_create(const struct cm_options *options, struct cm **out)
     cm->failed_context = options->failed_context;
     cm->identity = (struct fabric_identity){.incarnation = options->incarnation, .kind = FABRIC_CM};
 
-    int error = cm_state_create(&options->state, &cm->state);
+    cm->wake_ns = WAKE_NEVER;
+    struct cm_state_options state = options->state;
+    state.incarnation = options->incarnation;
+    int error = cm_state_create(&state, &cm->state);
     if (error)
         goto fail_state;
     error = fabric_endpoint_open(options->fabric, 0, &cm->endpoint);

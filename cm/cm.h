@@ -17,10 +17,10 @@ struct cm;
 typedef void cm_failed(void *context, int error, const char *detail);
 
 struct cm_options {
-    struct cm_state_options state;
+    struct cm_state_options state; /* without the incarnation */
     struct fabric *fabric; /* has an address; the CM opens its endpoint 0. Outlives the CM */
     struct coord *coord;   /* nobody else's. Closed by the caller, after cm_destroy */
-    uint64_t incarnation;  /* of this process, for handshakes; never 0 */
+    uint64_t incarnation;  /* of this process, for handshakes and leases; never 0 */
     cm_failed *failed;     /* may be NULL */
     void *failed_context;
 };

@@ -14,12 +14,9 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
-enum quality { EMPTY, INCOMPLETE, WHOLE };
-
 struct work {
     struct cluster_config *config;
-    const struct cm_join *joins; /* by position of the member */
-    bool unwritten;
+    const struct cm_join *joins;       /* by position of the member */
     uint32_t led[CLUSTER_MAX_MEMBERS]; /* shards, so far */
     char *why;
     size_t why_bytes;
@@ -31,16 +28,9 @@ static uint32_t position(const struct work *work, uint32_t server)
 }
 
 /* D1: of what the server brings of the shard. */
-static enum quality quality_of(const struct work *work, uint32_t server, uint16_t shard)
+static enum join_quality quality_of(const struct work *work, uint32_t server, uint16_t shard)
 {
-    const struct cm_join *join = &work->joins[position(work, server)];
-    if (work->unwritten)
-        return WHOLE;
-    if (join->data_cluster == 0)
-        return EMPTY;
-    return join->possibly_incomplete || damage_concerns(&join->damage, work->config, shard)
-               ? INCOMPLETE
-               : WHOLE;
+    return join_quality(&work->joins[position(work, server)], work->config, shard);
 }
 
 /* Writes the sentence for a shard that nobody brings, with the names of its servers. */
@@ -64,15 +54,15 @@ static int keep_replicas(struct work *work, struct shard *shard)
     uint32_t servers[CLUSTER_MAX_REPLICAS] = {shard->primary};
     uint32_t count = 1 + shard->backup_count;
     memcpy(servers + 1, shard->backups, shard->backup_count * sizeof shard->backups[0]);
-    enum quality best = EMPTY;
+    enum join_quality best = JOIN_EMPTY;
     for (uint32_t i = 0; i < count; i++) {
-        enum quality quality = quality_of(work, servers[i], shard->id);
+        enum join_quality quality = quality_of(work, servers[i], shard->id);
         best = quality > best ? quality : best;
     }
-    if (best == EMPTY)
+    if (best == JOIN_EMPTY)
         return report_nowhere(work, shard);
 
-    shard->possibly_incomplete = shard->possibly_incomplete || best == INCOMPLETE;
+    shard->possibly_incomplete = shard->possibly_incomplete || best == JOIN_INCOMPLETE;
     shard->primary = shard->backup_count = shard->filling_count = 0;
     memset(shard->backups, 0, sizeof shard->backups);
     memset(shard->filling, 0, sizeof shard->filling);
@@ -153,11 +143,8 @@ static int make(struct work *work)
 int cold_start(const struct cluster_config *old, const struct cm_join *joins,
                struct cluster_config **out, char *why, size_t why_bytes)
 {
-    struct work work = {.config = cluster_copy(old),
-                        .joins = joins,
-                        .unwritten = cluster_is_unwritten(old),
-                        .why = why,
-                        .why_bytes = why_bytes};
+    struct work work = {
+        .config = cluster_copy(old), .joins = joins, .why = why, .why_bytes = why_bytes};
     if (!work.config)
         return ROWAN_ENOMEM;
     work.config->term++;

@@ -15,7 +15,10 @@ bool first_options_are_right(const struct cm_state_options *options)
     if (options->server_count < 1 || options->server_count > CLUSTER_MAX_MEMBERS ||
         options->replicas < 1 || options->replicas > CLUSTER_MAX_REPLICAS ||
         options->replicas > options->server_count || options->shards > CLUSTER_MAX_SHARDS ||
-        options->cluster == 0)
+        options->cluster == 0 || options->incarnation == 0)
+        return false;
+    if (options->lease_ms != 0 &&
+        (options->lease_ms < CLUSTER_MIN_LEASE_MS || options->lease_ms > CLUSTER_MAX_LEASE_MS))
         return false;
     for (uint32_t i = 0; i < options->server_count; i++) {
         if (options->servers[i] < 1 || options->servers[i] > CLUSTER_MAX_SERVER ||
@@ -130,6 +133,8 @@ int first_place(const struct cm_state_options *options, const struct member *mem
     config->has_secret = true;
     memcpy(config->secret, options->secret, sizeof config->secret);
     config->next_client_id = CLUSTER_FIRST_CLIENT_ID;
+    config->lease_ms = options->lease_ms;
+    config->manager = options->lease_ms ? options->incarnation : 0;
     memcpy(config->members, members, options->server_count * sizeof members[0]);
     place_shards(config);
     int error = cluster_finish(config);

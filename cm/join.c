@@ -21,6 +21,18 @@ struct member join_member(const struct cm_join *join)
     return member;
 }
 
+enum join_quality join_quality(const struct cm_join *join, const struct cluster_config *config,
+                               uint16_t shard)
+{
+    if (cluster_is_unwritten(config))
+        return JOIN_WHOLE;
+    if (join->data_cluster == 0)
+        return JOIN_EMPTY;
+    return join->possibly_incomplete || damage_concerns(&join->damage, config, shard)
+               ? JOIN_INCOMPLETE
+               : JOIN_WHOLE;
+}
+
 bool join_fits(const struct cm_join *join, const struct cm_join *other, char *why, size_t why_bytes)
 {
     const char *what = "fabric", *mine = join->fabric, *theirs = other->fabric;

@@ -36,6 +36,11 @@ bool join_is_right(const struct cm_join *join);
 /* The member of a configuration that this report describes. */
 struct member join_member(const struct cm_join *join);
 
+/* What a server brings of a shard of the configuration, or of the next one. While nothing was ever written all data is whole. */
+enum join_quality { JOIN_EMPTY, JOIN_INCOMPLETE, JOIN_WHOLE };
+enum join_quality join_quality(const struct cm_join *join, const struct cluster_config *config,
+                               uint16_t shard);
+
 /* True if both servers can be in one cluster: same fabric, same durability. If not, a sentence
  * about it stands in `why`. */
 bool join_fits(const struct cm_join *join, const struct cm_join *other, char *why,

@@ -1,4 +1,4 @@
-/* outgoing.c - the four messages that a configuration manager sends. */
+/* outgoing.c - the messages that a configuration manager sends. */
 #include "cm/outgoing.h"
 
 #include <stdlib.h>
@@ -58,6 +58,22 @@ struct outgoing *outgoing_client_id(uint32_t client_id)
     Rowan__ClientIdIs is = ROWAN__CLIENT_ID_IS__INIT;
     is.client_id = client_id;
     return outgoing_create(&CONTROL_MESSAGE(CLIENT_ID_IS, client_id_is, &is));
+}
+
+struct outgoing *outgoing_lease(uint64_t manager, uint64_t manager_ns, bool granted)
+{
+    Rowan__LeaseIs is = ROWAN__LEASE_IS__INIT;
+    is.manager = manager;
+    is.manager_ns = manager_ns;
+    is.granted = granted;
+    return outgoing_create(&CONTROL_MESSAGE(LEASE_IS, lease_is, &is));
+}
+
+struct outgoing *outgoing_committed(uint64_t term)
+{
+    Rowan__Committed committed = ROWAN__COMMITTED__INIT;
+    committed.term = term;
+    return outgoing_create(&CONTROL_MESSAGE(COMMITTED, committed, &committed));
 }
 
 struct outgoing *outgoing_failure(int error, const char *detail)

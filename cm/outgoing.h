@@ -15,6 +15,8 @@ struct outgoing;
 struct outgoing *outgoing_configuration(const struct cm_action *action,
                                         const struct cm_output *output);
 struct outgoing *outgoing_client_id(uint32_t client_id);
+struct outgoing *outgoing_lease(uint64_t manager, uint64_t manager_ns, bool granted);
+struct outgoing *outgoing_committed(uint64_t term);
 struct outgoing *outgoing_failure(int error, const char *detail);
 
 /* A second reference, and the end of one (NULL is fine). One thread. */

@@ -3,6 +3,7 @@
 #include "cm/proposal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "cm/cold.h"
 #include "cm/first.h"
@@ -65,6 +66,18 @@ void proposal_set_holder(const struct cluster_config *config, const struct cm_jo
 {
     const struct member *member = cluster_member(config, join->server);
     holders[member - config->members] = join->incarnation;
+}
+
+void proposal_move_holders(const struct cluster_config *before, const struct cluster_config *after,
+                           uint64_t *holders)
+{
+    uint64_t moved[CLUSTER_MAX_MEMBERS] = {0};
+    for (uint32_t i = 0; i < before->member_count; i++) {
+        const struct member *member = cluster_member(after, before->members[i].server);
+        if (member)
+            moved[member - after->members] = holders[i];
+    }
+    memcpy(holders, moved, sizeof moved);
 }
 
 void proposal_why_not(const struct cluster_config *config, const uint64_t *holders, char *why,

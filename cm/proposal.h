@@ -25,9 +25,13 @@ int proposal_first(const struct cm_state_options *options,
  * then on a member without data has lost it. holders[i]: the incarnation of member i that reported so; 0: none did. */
 bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders);
 
-/* A member reports that its PM is formatted. The list of members never changes. */
+/* A member reports that its PM is formatted. */
 void proposal_set_holder(const struct cluster_config *config, const struct cm_join *join,
                          uint64_t *holders);
+
+/* `after` takes the place of `before`, and its members may have other positions. */
+void proposal_move_holders(const struct cluster_config *before, const struct cluster_config *after,
+                           uint64_t *holders);
 
 /* If it may not: a sentence with the servers that it waits for. */
 void proposal_why_not(const struct cluster_config *config, const uint64_t *holders, char *why,

@@ -55,8 +55,8 @@ uint32_t recovery_absent(const struct recovery *recovery, const struct cm_state_
     return count;
 }
 
-static int check_server(const struct recovery *recovery, const struct cm_join *join, char *why,
-                        size_t why_bytes)
+static int check_server(const struct recovery *recovery, const struct cm_state_options *options,
+                        const struct cm_join *join, char *why, size_t why_bytes)
 {
     const struct cluster_config *best = recovery->best;
     if (join->data_cluster != 0 && join->stored_term == 0) {
@@ -81,7 +81,8 @@ static int check_server(const struct recovery *recovery, const struct cm_join *j
                  (unsigned long long)join->data_cluster);
         return ROWAN_ECLUSTER;
     }
-    const char *unfit = cluster_member(best, join->server) ? refusal_unfit(best, join) : NULL;
+    const char *unfit =
+        cluster_member(best, join->server) ? refusal_unfit(options, best, join) : NULL;
     if (unfit)
         snprintf(why, why_bytes, "server %u cannot be recovered: %s", join->server, unfit);
     return unfit ? ROWAN_EREFUSED : ROWAN_OK;
@@ -109,10 +110,10 @@ int recovery_propose(const struct recovery *recovery, const struct cm_state_opti
                      size_t why_bytes)
 {
     int error = ROWAN_OK;
-    for (uint32_t i = 0; i < options->server_count && !error; i++)
-        error =
-            check_server(recovery, &registrations_find(registrations, options->servers[i])->join,
-                         why, why_bytes);
+    for (uint32_t i = 0; i < options->server_count && !error; i++) {
+        const struct cm_join *join = &registrations_find(registrations, options->servers[i])->join;
+        error = check_server(recovery, options, join, why, why_bytes);
+    }
     if (!error)
         error = check_members(recovery, options, why, why_bytes);
     if (error)

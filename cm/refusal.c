@@ -7,14 +7,19 @@
 
 const char refusal_not_leading[] = "another configuration manager leads the cluster, or will soon";
 
-const char refusal_restarted[] =
-    "a server cannot return while other servers of its cluster keep running, in this version: stop "
-    "all servers and start them again";
+const char refusal_restarted[] = "the cluster still counts on the last process of this server: "
+                                 "without leases it cannot return while other servers keep "
+                                 "running, so stop all servers and start them again; with leases "
+                                 "it waits until that process is removed";
 
 const char refusal_replaced[] =
     "the configuration names another process with this server's number: only one may run";
 
 const char refusal_taken[] = "another running server has this number; each needs its own";
+
+const char refusal_removed[] =
+    "this process was silent for too long, or did not adopt a configuration, and was removed from "
+    "the cluster: start the server again";
 
 int refusal_error(const char *why, const struct cluster_config *config, bool has_data)
 {
@@ -22,23 +27,21 @@ int refusal_error(const char *why, const struct cluster_config *config, bool has
         return ROWAN_ENOTLEADING;
     if (why != refusal_restarted && why != refusal_taken)
         return ROWAN_EREFUSED;
-    return has_data || !config || cluster_is_unwritten(config) ? ROWAN_EAGAIN : ROWAN_EREFUSED;
+    const bool may_be_empty = !config || config->lease_ms || cluster_is_unwritten(config);
+    return has_data || may_be_empty ? ROWAN_EAGAIN : ROWAN_EREFUSED;
 }
 
 bool refusal_is_member(const struct cluster_config *config, uint32_t server, uint64_t incarnation)
 {
     const struct member *member = config ? cluster_member(config, server) : NULL;
-    return member && member->incarnation == incarnation;
+    return member && member->incarnation == incarnation && !member->kept;
 }
 
-const char *refusal_unfit(const struct cluster_config *config, const struct cm_join *join)
+const char *refusal_gone(const struct cluster_config *config, uint32_t server, uint64_t incarnation)
 {
-    if (!cluster_member(config, join->server))
-        return "the server's number is not among the servers of this cluster";
-    if (join->block_limit < config->block_limit)
-        return "this server's fabric carries smaller blocks than the cluster's entries have: start "
-               "it with the fabric that the cluster was made with";
-    return NULL;
+    const struct member *member = config ? cluster_member(config, server) : NULL;
+    return config && (!member || member->incarnation == incarnation) ? refusal_removed
+                                                                     : refusal_replaced;
 }
 
 static bool is_listed(const struct cm_state_options *options, uint32_t server)
@@ -48,6 +51,18 @@ static bool is_listed(const struct cm_state_options *options, uint32_t server)
             return true;
     }
     return false;
+}
+
+const char *refusal_unfit(const struct cm_state_options *options,
+                          const struct cluster_config *config, const struct cm_join *join)
+{
+    if (!cluster_member(config, join->server) &&
+        (config->lease_ms == 0 || !is_listed(options, join->server)))
+        return "the server's number is not among the servers of this cluster";
+    if (join->block_limit < config->block_limit)
+        return "this server's fabric carries smaller blocks than the cluster's entries have: start "
+               "it with the fabric that the cluster was made with";
+    return NULL;
 }
 
 /* The server brings data that this cluster cannot know. NULL: it does not, or recovery.h judges it. */
@@ -81,14 +96,15 @@ const char *refusal_of(const struct refusal_case *of, char *detail, size_t detai
     if (!of->config && !is_listed(of->options, join->server))
         return "the server's number is not in the list that the configuration manager was "
                "started with (cluster-servers)";
-    const char *why = of->config ? refusal_unfit(of->config, join) : NULL;
+    const char *why = of->config ? refusal_unfit(of->options, of->config, join) : NULL;
     if (!why)
         why = foreign_data(of, detail, detail_bytes);
     if (why || refusal_is_member(of->config, join->server, join->incarnation))
         return why;
-    if (join->named)
-        return refusal_replaced;
-    if (of->here > 0)
+    const struct member *member = of->config ? cluster_member(of->config, join->server) : NULL;
+    if (join->named || of->removed || (member && member->incarnation == join->incarnation))
+        return refusal_gone(of->config, join->server, join->incarnation);
+    if (of->here > 0 && member && !member->kept)
         return refusal_restarted;
     const struct registration *registration = registrations_find(of->registrations, join->server);
     if (registration && registration->connection != of->connection &&

@@ -11,6 +11,9 @@ extern const char refusal_not_leading[];
 /* The process was named by an earlier configuration; the one in force names another incarnation. */
 extern const char refusal_replaced[];
 
+/* The process was a member, or still is a kept one, and is done with. */
+extern const char refusal_removed[];
+
 /* The next two may be true for a moment only, because a connection may outlive its process. A server that
  * is refused with ROWAN_EAGAIN reports again.
  *
@@ -20,9 +23,9 @@ extern const char refusal_restarted[];
 /* Another process with this number waits. */
 extern const char refusal_taken[];
 
-/* ROWAN_ENOTLEADING, ROWAN_EAGAIN or, for good, ROWAN_EREFUSED. A server that brings no data to a cluster with data is refused
- * for good: otherwise it would wait until the others stop, and take the place of the server that has the
- * data. `config`: in force; NULL: none. */
+/* ROWAN_ENOTLEADING, ROWAN_EAGAIN or, for good, ROWAN_EREFUSED. Without leases a server that brings no data to a cluster with
+ * data is refused for good: otherwise it would wait until the others stop, and take the place of the server that has the
+ * data. With leases it may be filled. `config`: in force; NULL: none. */
 int refusal_error(const char *why, const struct cluster_config *config, bool has_data);
 
 /* A report, and what it is compared with. */
@@ -32,16 +35,23 @@ struct refusal_case {
     const struct registrations *registrations;
     bool leads;          /* this manager */
     uint32_t here;       /* members that are connected with their incarnation in force */
+    bool removed;        /* this very process was a member, as far as this manager knows */
     uint32_t connection; /* of the report */
     const struct cm_join *join;
 };
 
-/* The server's Join names the incarnation that `config` (NULL: none) names. */
+/* The server's Join names the incarnation that `config` (NULL: none) names, and that is not kept only. */
 bool refusal_is_member(const struct cluster_config *config, uint32_t server, uint64_t incarnation);
 
-/* Why the server can be no member after a cold start from `config`; NULL: it can. Whether it is a
- * replica of anything is the cold start's business. */
-const char *refusal_unfit(const struct cluster_config *config, const struct cm_join *join);
+/* Why a process that was a member is none any more: refusal_removed, or, also where nothing is in force (NULL),
+ * refusal_replaced. */
+const char *refusal_gone(const struct cluster_config *config, uint32_t server,
+                         uint64_t incarnation);
+
+/* Why the server can be no member after a cold start from `config` or, with leases, be added to it; NULL: it can. Whether it is
+ * a replica of anything is the business of cold.h and fill.h. */
+const char *refusal_unfit(const struct cm_state_options *options,
+                          const struct cluster_config *config, const struct cm_join *join);
 
 /* NULL: it may join, as a member if refusal_is_member, else to wait. `detail` is the buffer of a
  * sentence with figures in it. */

@@ -19,10 +19,10 @@ const struct registration *registrations_find(const struct registrations *regist
 }
 
 void registrations_add(struct registrations *registrations, uint32_t connection,
-                       const struct cm_join *join)
+                       const struct cm_join *join, uint64_t now_ns)
 {
     uint32_t place = place_of(registrations, join->server);
-    ASSERT(place < CLUSTER_MAX_MEMBERS);
+    ASSERT(place < REGISTRATIONS_MAX);
     struct registration *entry = &registrations->entries[place];
     const bool repeated = place < registrations->count && entry->connection == connection &&
                           entry->join.incarnation == join->incarnation;
@@ -30,13 +30,25 @@ void registrations_add(struct registrations *registrations, uint32_t connection,
         registrations->epoch++;
     if (place == registrations->count)
         registrations->count++;
-    *entry = (struct registration){.connection = connection, .join = *join};
+    *entry = (struct registration){.connection = connection,
+                                   .since_ns = repeated ? entry->since_ns : now_ns,
+                                   .reported_ns = now_ns,
+                                   .join = *join};
 }
 
-bool registrations_are_current(const struct registrations *registrations)
+bool registrations_is_current(const struct registrations *registrations,
+                              const struct registration *registration)
+{
+    return registration->join.registration_epoch == registrations->epoch;
+}
+
+bool registrations_are_current(const struct registrations *registrations,
+                               const struct cluster_config *config)
 {
     for (uint32_t i = 0; i < registrations->count; i++) {
-        if (registrations->entries[i].join.registration_epoch != registrations->epoch)
+        const struct registration *registration = &registrations->entries[i];
+        if ((!config || cluster_member(config, registration->join.server)) &&
+            !registrations_is_current(registrations, registration))
             return false;
     }
     return true;

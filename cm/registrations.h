@@ -7,14 +7,19 @@
 
 struct registration {
     uint32_t connection;
+    uint64_t since_ns,
+        reported_ns; /* the first report of this process by this connection, and the last, came then */
     struct cm_join join; /* its last report */
 };
+
+/* Members, and servers of the operator's list. */
+enum { REGISTRATIONS_MAX = 2 * CLUSTER_MAX_MEMBERS };
 
 /* All zeros: nobody has registered. */
 struct registrations {
     uint32_t count;
     uint64_t epoch; /* rises when one comes, and with registrations_expire */
-    struct registration entries[CLUSTER_MAX_MEMBERS]; /* the first `count`, one a server */
+    struct registration entries[REGISTRATIONS_MAX]; /* the first `count`, one a server */
 };
 
 /* The registration of this server; NULL: there is none. Valid until the next change. */
@@ -22,13 +27,18 @@ const struct registration *registrations_find(const struct registrations *regist
                                               uint32_t server);
 
 /* Takes the place of an earlier report by the same server, or repeats it. At most
- * CLUSTER_MAX_MEMBERS different ones. */
+ * REGISTRATIONS_MAX different ones. */
 void registrations_add(struct registrations *registrations, uint32_t connection,
-                       const struct cm_join *join);
+                       const struct cm_join *join, uint64_t now_ns);
 
-/* Does every server's last report carry this epoch? Then each was sent after the epoch began, which is
- * when the last server came or later. A server that ended before cannot have sent one. */
-bool registrations_are_current(const struct registrations *registrations);
+/* Does the server's last report carry this epoch? Then it was sent after the epoch began, which is when the last server
+ * came or later. A server that ended before cannot have sent one. */
+bool registrations_is_current(const struct registrations *registrations,
+                              const struct registration *registration);
+
+/* Do those of all members of `config`? NULL: of all servers. */
+bool registrations_are_current(const struct registrations *registrations,
+                               const struct cluster_config *config);
 
 /* A new epoch: no report so far is current. */
 void registrations_expire(struct registrations *registrations);

@@ -31,6 +31,11 @@ static const struct config_key keys[] = {
      "copies of each shard, the primary included"},
     {"shards", CONFIG_U64, FIELD(shards), "0", 0, CLUSTER_MAX_SHARDS, NULL,
      "shards of the cluster; 0: 8 for each server, or one for each worker if those are more"},
+    {"lease-ms", CONFIG_U64, FIELD(lease_ms), "0", 0, CLUSTER_MAX_LEASE_MS, NULL,
+     "milliseconds of the leases by which the servers of a new cluster answer clients, so that "
+     "those that fail are replaced; 0: "
+     "there are none, and a server that fails is waited for; a cluster that is there keeps what it "
+     "was made with"},
     {"recover", CONFIG_BOOL, FIELD(recover), "no", 0, 0, NULL,
      "once, where the stored configuration is lost: " CM_RECOVER_MEANS},
     {"spin-us", CONFIG_U64, FIELD(spin_us), "0", 0, 1000000, NULL,
@@ -134,7 +139,12 @@ int cm_settings_apply(const struct cm_settings *settings, struct cm_state_option
                  (unsigned long long)settings->replicas, options.server_count);
         return ROWAN_ECONFIG;
     }
+    if (settings->lease_ms > 0 && settings->lease_ms < CLUSTER_MIN_LEASE_MS) {
+        snprintf(why, why_bytes, "lease-ms must be 0 or at least %d", CLUSTER_MIN_LEASE_MS);
+        return ROWAN_ECONFIG;
+    }
     options.replicas = (uint32_t)settings->replicas;
+    options.lease_ms = (uint32_t)settings->lease_ms;
     options.shards = (uint32_t)settings->shards;
     options.recover = settings->recover;
     *out = options;

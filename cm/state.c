@@ -11,11 +11,11 @@
  *     may have stored the same bytes and be giving those ids out.
  *  S4 One READ or STORE is under way at a time.
  *  S5 The secret goes only to a connection whose Join named a member's incarnation.
- *  S6 Registrations are of servers that the configuration in force lists (without one, the options), and
- *     never of an incarnation in force.
+ *  S6 Registrations are of servers that the configuration in force lists, or the options (without a configuration, or with
+ *     leases), and never of an incarnation in force.
  *  S7 A cold start is proposed only when every member is registered and no member is here: a server
  *     that kept running is never replaced.
- *  S8 A start is proposed only when every registered server has reported in this registration epoch, which
+ *  S8 A start is proposed only when every server that is registered and that it names has reported in this registration epoch, which
  *     began after the last of them came, after this manager began to lead, and after any start that could
  *     not be stored. A server that died before that epoch has not reported in it, though its connection may
  *     still be open and older reports of it may still be read. A configuration that named it beside living
@@ -25,23 +25,24 @@
  * S10 Only a manager that leads, and has read since it was elected, registers a server, refuses one for good or gives
  *     an id: what others know may be old. When it ceases to lead, it tells all that are connected, so that they go to
  *     the one that does.
+ * S11 Where leases are in force, nothing else is proposed before the configuration names this manager, nor while a member has to be
+ *     removed (manage.h).
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
  *            v                                                               |
  *   [reading] --CM_EVENT_READ--> [resting] --leads, and has a reason--> [storing]
- *       ^ ^                         |          (propose_start,               |
- *       | +--changed, won, an error-+           propose_block)               |
+ *       ^ ^                         |          (manage_propose,              |
+ *       | +--changed, won, an error-+           propose_start, propose_block)|
  *       +--------------- CM_EVENT_STORED: lost or unknown -------------------+
  */
-#include "cm/state_inside.h"
+#include "cm/actions.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cm/first.h"
 #include "cm/loss.h"
+#include "cm/manage.h"
 #include "cm/refusal.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
@@ -80,68 +81,20 @@ bool cm_state_knows(const struct cm_state *state)
     return state->knows;
 }
 
-/* --- actions --- */
-
-static struct cm_action *add_action(struct cm_state *state, enum cm_action_kind kind)
-{
-    ASSERT(state->output.count < MAX_ACTIONS);
-    struct cm_action *action = &state->actions[state->output.count++];
-    *action = (struct cm_action){.kind = kind};
-    return action;
-}
-
-static struct cm_action *answer(struct cm_state *state, enum cm_action_kind kind,
-                                uint32_t connection, uint32_t tag)
-{
-    ASSERT(state->connections[connection].open);
-    struct cm_action *action = add_action(state, kind);
-    action->connection = connection;
-    action->tag = tag;
-    return action;
-}
-
-static void refuse(struct cm_state *state, uint32_t connection, uint32_t tag, int error,
-                   const char *detail)
-{
-    struct cm_action *action = answer(state, CM_ACTION_FAILURE, connection, tag);
-    action->error = error;
-    action->detail = detail;
-}
-
-static void stop(struct cm_state *state, int error, const char *detail)
-{
-    struct cm_action *action = add_action(state, CM_ACTION_STOP);
-    action->error = error;
-    action->detail = detail;
-    state->stopped = true;
-}
-
-/* Sends the configuration in force, or the answer that there is none. */
-static void send_configuration(struct cm_state *state, uint32_t connection, uint32_t tag)
-{
-    struct connection *peer = &state->connections[connection];
-    struct cm_action *action = answer(state, CM_ACTION_CONFIGURATION, connection, tag);
-    action->config = state->config;
-    if (!state->config)
-        return;
-    action->with_secret = peer->member; /* S5 */
-    peer->known_term = state->config->term;
-}
-
 /* --- client ids --- */
 
 static void give_ids(struct cm_state *state)
 {
     uint32_t connection, tag, id;
     while (ids_give(&state->ids, &connection, &tag, &id))
-        answer(state, CM_ACTION_CLIENT_ID, connection, tag)->client_id = id;
+        actions_answer(state, CM_ACTION_CLIENT_ID, connection, tag)->client_id = id;
 }
 
 static void fail_ids(struct cm_state *state, int error, const char *detail)
 {
     uint32_t connection, tag;
     while (ids_turn(&state->ids, &connection, &tag))
-        refuse(state, connection, tag, error, detail);
+        actions_refuse(state, connection, tag, error, detail);
 }
 
 /* --- what is in force --- */
@@ -151,8 +104,8 @@ static void dismiss(struct cm_state *state, uint32_t connection, const char *det
     struct connection *peer = &state->connections[connection];
     registrations_remove(&state->registered, connection);
     peer->server = 0;
-    refuse(state, connection, peer->join_tag, refusal_error(detail, state->config, peer->has_data),
-           detail);
+    actions_refuse(state, connection, peer->join_tag,
+                   refusal_error(detail, state->config, peer->has_data), detail);
 }
 
 /* After a change of what is in force: a server is a member now, waits on (S6), or is dismissed. */
@@ -177,26 +130,21 @@ static void sort_servers(struct cm_state *state)
             peer->server = 0;
             continue;
         }
-        const char *why = waits ? refusal_unfit(state->config, &last->join) : refusal_replaced;
+        const char *why = waits ? refusal_unfit(&state->options, state->config, &last->join)
+                                : refusal_gone(state->config, peer->server, peer->incarnation);
         if (why)
             dismiss(state, i, why);
     }
 }
 
-static void warn(struct cm_state *state, const char *event, const char *detail)
-{
-    struct cm_action *action = add_action(state, CM_ACTION_WARN);
-    action->event = event;
-    action->detail = detail;
-}
-
-static void warn_of_loss(struct cm_state *state, const struct cluster_config *before)
+/* `told`: what became of members and replicas is logged. */
+static void warn_of_loss(struct cm_state *state, const struct cluster_config *before, bool told)
 {
     char *uncertain = state->warnings[0], *dropped = state->warnings[1];
     if (loss_of_certainty(before, state->config, uncertain, CM_MAX_DETAIL_BYTES + 1))
-        warn(state, "possible_loss", uncertain);
-    if (loss_of_replicas(before, state->config, dropped, CM_MAX_DETAIL_BYTES + 1))
-        warn(state, "replicas_dropped", dropped);
+        actions_warn(state, "possible_loss", uncertain);
+    if (!told && loss_of_replicas(before, state->config, dropped, CM_MAX_DETAIL_BYTES + 1))
+        actions_warn(state, "replicas_dropped", dropped);
 }
 
 /* Puts `config`, which is stored as `version`, in force (S1); takes over the caller's reference. */
@@ -204,10 +152,13 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
 {
     ASSERT(!state->config || config->term > state->config->term); /* S2 */
     struct cluster_config *before = state->config;
+    if (before)
+        proposal_move_holders(before, config, state->holders);
     state->config = config;
     state->version = version;
     state->options.recover = false;
-    warn_of_loss(state, before ? before : state->recovery.best);
+    const bool told = manage_installed(state, before);
+    warn_of_loss(state, before ? before : state->recovery.best, told);
     cluster_release(before);
     sort_servers(state);
 }
@@ -216,7 +167,7 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
 static void adopt(struct cm_state *state, struct cluster_config *config, uint64_t version)
 {
     if (config && !state->knows && state->options.recover) {
-        stop(
+        actions_stop(
             state, ROWAN_EEXISTS,
             "the stored configuration is there: start the configuration manager without --recover");
         return;
@@ -230,13 +181,14 @@ static void adopt(struct cm_state *state, struct cluster_config *config, uint64_
         return;
     if (!config || (state->config && (config->cluster != state->config->cluster ||
                                       config->term <= state->config->term))) {
-        stop(state, ROWAN_ECLUSTER,
-             "the stored configuration was removed or replaced by one that does not follow from "
-             "it; restore it and start the configuration manager again");
+        actions_stop(
+            state, ROWAN_ECLUSTER,
+            "the stored configuration was removed or replaced by one that does not follow from "
+            "it; restore it and start the configuration manager again");
         return;
     }
     if (!config->has_secret) {
-        stop(state, ROWAN_EFORMAT, "the stored configuration has no secret");
+        actions_stop(state, ROWAN_EFORMAT, "the stored configuration has no secret");
         return;
     }
     install(state, cluster_hold(config), version);
@@ -249,7 +201,8 @@ static void store(struct cm_state *state, const struct proposal *proposal)
     ASSERT(!state->storing && !state->reading && !state->proposal.config); /* S4 */
     state->proposal = *proposal;
     state->storing = true;
-    struct cm_action *action = add_action(state, CM_ACTION_STORE);
+    state->asked_ns = state->now_ns;
+    struct cm_action *action = actions_add(state, CM_ACTION_STORE);
     action->config = proposal->config;
     action->expected_version = state->version;
 }
@@ -281,7 +234,7 @@ static void propose_start(struct cm_state *state)
     if (!error)
         store(state, &proposal);
     else if (error != ROWAN_ENOMEM)
-        stop(state, error, state->detail);
+        actions_stop(state, error, state->detail);
 }
 
 static void propose_block(struct cm_state *state)
@@ -296,13 +249,14 @@ static void propose_block(struct cm_state *state)
         fail_ids(state, error, "the configuration manager is out of memory");
 }
 
-/* S7: a member is here, so there is no cold start to wait for. Not called while one is being stored: its
- * outcome decides who is a member. */
+/* S7: a member is here, so there is no cold start to wait for. Who is no member, or a kept one, waits to be added. Not called while a
+ * configuration is being stored: its outcome decides who is a member. */
 static void dismiss_waiting(struct cm_state *state)
 {
     for (uint32_t i = 0; state->registered.count > 0 && i < state->connection_limit; i++) {
         const struct connection *peer = &state->connections[i];
-        if (peer->open && peer->server != 0 && !peer->member)
+        const struct member *member = cluster_member(state->config, peer->server);
+        if (peer->open && peer->server != 0 && !peer->member && member && !member->kept)
             dismiss(state, i, refusal_restarted);
     }
 }
@@ -317,22 +271,28 @@ static void advance(struct cm_state *state)
         const struct connection *peer = &state->connections[i];
         if (peer->open && (peer->member || peer->subscribed) &&
             peer->known_term < state->config->term)
-            send_configuration(state, i, 0);
+            actions_configuration(state, i, 0);
     }
 
+    manage_commit(state);
     if (state->here > 0 && !state->storing)
         dismiss_waiting(state);
     uint32_t missing[CLUSTER_MAX_MEMBERS];
+    struct proposal proposal;
     if (state->reading || state->storing)
         return;
     if (state->must_read) {
         state->must_read = false;
         state->reading = true;
-        add_action(state, CM_ACTION_READ);
+        state->asked_ns = state->now_ns;
+        actions_add(state, CM_ACTION_READ);
     } else if (!state->leads) {
         return;
+    } else if (state->config && state->config->lease_ms &&
+               manage_propose(state, &proposal)) { /* S11 */
+        store(state, &proposal);
     } else if (awaits_start(state) && absent(state, missing) == 0 &&
-               registrations_are_current(&state->registered)) { /* S8 */
+               registrations_are_current(&state->registered, state->config)) { /* S8 */
         propose_start(state);
     } else if (state->config && state->ids.wanting > 0 &&
                proposal_may_reserve(state->config, state->holders)) {
@@ -349,13 +309,16 @@ static bool on_read(struct cm_state *state, const struct cm_event *event)
     state->reading = false;
     if (!event->error) {
         adopt(state, event->config, event->version);
+        const bool led = state->leads;
         state->leads |= state->elected && !state->must_read;
+        if (state->leads && !led)
+            leases_watch_anew(&state->leases, state->now_ns);
         return true;
     }
     state->must_read = true;
     fail_ids(state, event->error, "the configuration manager cannot read the coordination service");
     if (!state->knows)
-        stop(state, event->error, "the stored configuration cannot be read");
+        actions_stop(state, event->error, "the stored configuration cannot be read");
     return false;
 }
 
@@ -421,6 +384,7 @@ static void on_closed(struct cm_state *state, uint32_t connection)
 {
     struct connection *peer = &state->connections[connection];
     ids_forget(&state->ids, connection);
+    manage_closed(state, connection);
     registrations_remove(&state->registered, connection);
     state->here -= peer->member;
     *peer = (struct connection){0};
@@ -431,14 +395,14 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     struct connection *peer = &state->connections[event->connection];
     const struct cm_join *join = event->join;
     if (!join_is_right(join)) {
-        refuse(state, event->connection, event->tag, ROWAN_EINVALID,
-               "the server's report has a field that is empty or out of range");
+        actions_refuse(state, event->connection, event->tag, ROWAN_EINVALID,
+                       "the server's report has a field that is empty or out of range");
         return;
     }
     if (peer->server != 0 &&
         (peer->server != join->server || peer->incarnation != join->incarnation)) {
-        refuse(state, event->connection, event->tag, ROWAN_EINVALID,
-               "another server joined by this connection");
+        actions_refuse(state, event->connection, event->tag, ROWAN_EINVALID,
+                       "another server joined by this connection");
         return;
     }
     const struct refusal_case of = {.options = &state->options,
@@ -446,12 +410,13 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                                     .registrations = &state->registered,
                                     .leads = state->leads,
                                     .here = state->here,
+                                    .removed = state->removed[join->server] == join->incarnation,
                                     .connection = event->connection,
                                     .join = join};
     const char *refusal = refusal_of(&of, state->detail, sizeof state->detail);
     if (refusal) {
-        refuse(state, event->connection, event->tag,
-               refusal_error(refusal, state->config, join->data_cluster != 0), refusal);
+        actions_refuse(state, event->connection, event->tag,
+                       refusal_error(refusal, state->config, join->data_cluster != 0), refusal);
         return;
     }
 
@@ -465,10 +430,11 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     peer->member = refusal_is_member(state->config, join->server, join->incarnation);
     state->here += peer->member;
     if (peer->member) {
-        send_configuration(state, event->connection, event->tag);
+        actions_configuration(state, event->connection, event->tag);
+        manage_joined(state, event->connection, join->formatted);
     } else {
-        registrations_add(&state->registered, event->connection, join);
-        answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag)->bring =
+        registrations_add(&state->registered, event->connection, join, state->now_ns);
+        actions_answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag)->bring =
             state->options.recover &&
             recovery_asks(&state->recovery, &state->options, join, event->config);
     }
@@ -479,12 +445,12 @@ static void on_get_configuration(struct cm_state *state, const struct cm_event *
     struct connection *peer = &state->connections[event->connection];
     peer->subscribed = true;
     if (state->config && state->config->term > event->known_term) {
-        send_configuration(state, event->connection, event->tag);
+        actions_configuration(state, event->connection, event->tag);
         return;
     }
     if (event->known_term > peer->known_term)
         peer->known_term = event->known_term;
-    answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag);
+    actions_answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag);
 }
 
 /* A client that asks again has waited for a while: the reason is logged, once for each configuration. */
@@ -496,16 +462,17 @@ static void put_off(struct cm_state *state, uint32_t connection, uint32_t tag)
         why = state->detail;
         if (state->warned_term != state->config->term) {
             state->warned_term = state->config->term;
-            warn(state, "first_id_waits", why);
+            actions_warn(state, "first_id_waits", why);
         }
     }
-    refuse(state, connection, tag, ROWAN_EAGAIN, why);
+    actions_refuse(state, connection, tag, ROWAN_EAGAIN, why);
 }
 
 static void on_new_client_id(struct cm_state *state, const struct cm_event *event)
 {
     if (!state->leads) {
-        refuse(state, event->connection, event->tag, ROWAN_ENOTLEADING, refusal_not_leading);
+        actions_refuse(state, event->connection, event->tag, ROWAN_ENOTLEADING,
+                       refusal_not_leading);
         return;
     }
     if (ids_wants(&state->ids, event->connection)) {
@@ -533,6 +500,9 @@ static bool handle(struct cm_state *state, const struct cm_event *event)
     case CM_EVENT_LEADER:
         on_leader(state, event->leader);
         return true;
+    case CM_EVENT_TIME:
+        manage_tick(state);
+        return true;
     case CM_EVENT_OPENED:
         on_opened(state, event->connection);
         return true;
@@ -548,6 +518,15 @@ static bool handle(struct cm_state *state, const struct cm_event *event)
     case CM_EVENT_NEW_CLIENT_ID:
         on_new_client_id(state, event);
         return true;
+    case CM_EVENT_RENEW:
+        manage_renewed(state, event);
+        return true;
+    case CM_EVENT_ADOPTED:
+        manage_adopted(state, event);
+        return true;
+    case CM_EVENT_FILLED:
+        manage_filled(state, event);
+        return true;
     }
     ASSERT(false && "an event of unknown kind");
     return false;
@@ -559,6 +538,9 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
     ASSERT(state->started || event->kind == CM_EVENT_START);
     ASSERT(event->kind <= CM_EVENT_OPENED || state->connections[event->connection].open);
 
+    ASSERT(event->now_ns >= state->now_ns);
+    leases_pass(&state->leases, state->now_ns, event->now_ns);
+    state->now_ns = event->now_ns;
     state->output.count = 0;
     if (handle(state, event))
         advance(state);
@@ -566,5 +548,6 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
     state->output.waiting_count = awaits_start(state) ? absent(state, state->waiting_for) : 0;
     state->output.registration_epoch = state->registered.epoch;
     state->output.leads = state->leads;
+    state->output.wake_ns = manage_wake(state);
     return &state->output;
 }

@@ -1,10 +1,10 @@
 /* state.h - what the configuration manager decides: a pure function (state, event) -> (state,
- * actions). No clock, no randomness, no input or output. After cm_state_create it allocates nothing but
+ * actions). No clock of its own, no randomness, no input or output. After cm_state_create it allocates nothing but
  * new configurations.
  *
  * The owner feeds every event in the order it happened and carries out every action in the order
  * given, before the next event. One READ or STORE is under way at a time; its answer comes back as
- * an event.
+ * an event. Each event has the time, and CM_EVENT_TIME comes when the output asked for it.
  */
 #ifndef CM_STATE_H
 #define CM_STATE_H
@@ -28,8 +28,11 @@ struct cm_state_options {
     uint32_t servers[CLUSTER_MAX_MEMBERS]; /* each 1 to CLUSTER_MAX_SERVER, rising */
     uint32_t replicas;                     /* 1 to min(CLUSTER_MAX_REPLICAS, server_count) */
     uint32_t shards;                       /* 0 to CLUSTER_MAX_SHARDS; 0: see first.h */
-    uint64_t cluster;                      /* random, never 0: the id if a new cluster is made */
-    uint8_t secret[CLUSTER_SECRET_BYTES];  /* random, likewise */
+    uint64_t incarnation;                  /* of this manager: random, never 0, never given twice */
+    uint32_t lease_ms;                    /* of a new cluster; 0: none, else CLUSTER_MIN_LEASE_MS to
+                             CLUSTER_MAX_LEASE_MS */
+    uint64_t cluster;                     /* random, never 0: the id if a new cluster is made */
+    uint8_t secret[CLUSTER_SECRET_BYTES]; /* random, likewise */
     bool
         recover; /* the stored value is lost: made anew from what the servers stored (recovery.h) */
 };
@@ -40,18 +43,27 @@ enum cm_event_kind {
     CM_EVENT_STORED,            /* answers CM_ACTION_STORE: error, version */
     CM_EVENT_CHANGED,           /* the stored value changed, or may have */
     CM_EVENT_LEADER,            /* leader */
+    CM_EVENT_TIME,              /* nothing else; its now_ns was read after every event before it */
     CM_EVENT_OPENED,            /* connection, which was closed */
     CM_EVENT_CLOSED,            /* connection, which was open */
     CM_EVENT_JOIN,              /* connection, tag, join, config: what it brings, or NULL */
     CM_EVENT_GET_CONFIGURATION, /* connection, tag, known_term */
     CM_EVENT_NEW_CLIENT_ID,     /* connection, tag */
+    CM_EVENT_RENEW,             /* connection, tag, known_term, manager, manager_ns */
+    CM_EVENT_ADOPTED,           /* connection, known_term */
+    CM_EVENT_FILLED,            /* connection, shard, epoch, server: it has all, says its primary */
 };
 
 struct cm_event {
     enum cm_event_kind kind;
+    uint64_t
+        now_ns; /* of a clock that counts suspend and never goes back; never 0. Read before this event
+                            happened, perhaps long before */
     uint32_t connection; /* below CM_MAX_CONNECTIONS; numbers are used again after a close */
     uint32_t tag;
     uint64_t known_term;
+    uint64_t manager, manager_ns; /* out of the LeaseIs that the member had last; 0: none */
+    uint32_t shard, epoch, server;
     const struct cm_join *join;
     bool leader;
     int error;                     /* 0; READ: any; STORED: ROWAN_EVERSION (lost), ROWAN_EUNKNOWN
@@ -70,6 +82,9 @@ enum cm_action_kind {
                                 asked */
     CM_ACTION_CLIENT_ID,     /* send ClientIdIs */
     CM_ACTION_FAILURE,       /* send Failure: error, detail. tag 0 if nobody asked */
+    CM_ACTION_LEASE,         /* send LeaseIs: now_ns, this manager's incarnation, granted */
+    CM_ACTION_COMMITTED,     /* send Committed: term */
+    CM_ACTION_TELL,          /* log `event` with `detail`, which has key=value in it */
     CM_ACTION_WARN,          /* log `event`, a word, with `detail` */
     CM_ACTION_STOP,          /* the CM cannot go on: error, detail. No further event */
 };
@@ -80,7 +95,10 @@ struct cm_action {
     uint32_t tag;
     bool with_secret;
     bool bring; /* CONFIGURATION: the server's next Join is to bring what it stored */
+    bool granted;
     uint32_t client_id;
+    uint64_t now_ns;
+    uint64_t term;
     int error;
     const char *event;  /* of the log */
     const char *detail; /* a sentence */
@@ -96,6 +114,8 @@ struct cm_output {
     uint32_t waiting_count; /* servers that have not joined, while there is no configuration, or
                                a cold start is awaited */
     const uint32_t *waiting_for;
+    uint64_t
+        wake_ns; /* CM_EVENT_TIME is wanted then; 0: as soon as the clock was read again; UINT64_MAX: never */
     uint64_t registration_epoch; /* a server that waits sends it back with its next Join */
 };
 

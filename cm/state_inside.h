@@ -1,12 +1,19 @@
-/* state_inside.h - what the state holds: state.c alone includes it. */
+/* state_inside.h - what the state holds: for the files that decide. */
 #ifndef CM_STATE_INSIDE_H
 #define CM_STATE_INSIDE_H
 
 #include "cm/ids.h"
+#include "cm/lease.h"
 #include "cm/proposal.h"
 #include "cm/recovery.h"
 #include "cm/registrations.h"
 #include "cm/state.h"
+
+/* Who has all, as their primaries said, by position of the shard: a bit for each place in `filling` of the row in force. */
+struct fills {
+    uint8_t filled[CLUSTER_MAX_SHARDS];
+    uint64_t since_ns; /* some replica has been filling, as far as this manager saw; 0: none does */
+};
 
 struct connection {
     bool open;
@@ -16,11 +23,14 @@ struct connection {
     uint32_t server;      /* that joined by it, a member or registered; 0: none */
     uint32_t join_tag;    /* of its last Join */
     uint64_t incarnation; /* of that server */
+    bool renews;          /* its Renew waits for an answer */
+    uint32_t renew_tag;   /* of it */
+    uint64_t renew_term;  /* that it knows */
     uint64_t known_term;  /* of the newest configuration sent to it, or known to it */
 };
 
-/* A step sends a connection at most a reply, a refusal, an id and a configuration. */
-enum { MAX_ACTIONS = 4 * CM_MAX_CONNECTIONS + 8 };
+/* A step sends a connection at most a reply, a refusal, an id, a configuration, and that it is committed. */
+enum { MAX_ACTIONS = 5 * CM_MAX_CONNECTIONS + 16 };
 
 struct cm_state {
     struct cm_state_options options;
@@ -33,6 +43,20 @@ struct cm_state {
     struct cluster_config *config; /* in force */
     uint64_t version;              /* of the stored value that it is; 0: none stored */
     struct proposal proposal;      /* while storing */
+
+    uint64_t now_ns;      /* of the last event */
+    struct leases leases; /* if the configuration in force has some, and names this manager */
+    uint32_t renewing;    /* connections whose Renew waits */
+    uint64_t
+        failed_term; /* of the configuration that no failover is possible from, which was logged; 0: none */
+
+    uint64_t asked_ns; /* when the last READ or STORE was asked for */
+    bool looks;        /* since the last look for members and replicas to add the clock was read */
+    uint64_t
+        waits_term; /* of the configuration in which it was logged that a kept member waits; 0: none */
+    struct fills fills;
+    /* By server: the last incarnation that was a member and is none any more, as far as this manager saw; 0: none. */
+    uint64_t removed[CLUSTER_MAX_SERVER + 1];
 
     struct ids ids;
     struct recovery recovery;
@@ -47,6 +71,8 @@ struct cm_state {
     struct cm_output output;
     uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
     char detail[CM_MAX_DETAIL_BYTES + 1]; /* of a refusal or a stop: one a step */
+    /* Who is silent, what was done, what is committed, who joined, what fills, what has filled. */
+    char stories[6][CM_MAX_DETAIL_BYTES + 1];
     char warnings[2][CM_MAX_DETAIL_BYTES + 1];
     struct cm_action actions[MAX_ACTIONS];
 };

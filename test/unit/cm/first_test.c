@@ -20,6 +20,7 @@ static struct cluster_config *place(uint32_t member_count, uint32_t workers, uin
     struct member members[CLUSTER_MAX_MEMBERS];
     make_members(members, member_count, workers);
     const struct cm_state_options options = {.cluster = 5,
+                                             .incarnation = 6,
                                              .secret = {1, 2, 3},
                                              .server_count = member_count,
                                              .replicas = replicas,

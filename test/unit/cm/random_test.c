@@ -1,14 +1,20 @@
 /* random_test.c - managers that share one store, under events in an order that a seed decides:
  * lost, unknown and failed stores, leadership that comes and goes and is held by two at once,
  * restarts of servers, one by one and all at once, with data that is whole, in doubt or gone, and of
- * managers. world.c checks each message; then all goes well for a while,
+ * managers. In half of the seeds there are leases, and fleet.c has the servers' part in time. world.c checks each message; then all goes well for a while,
  * and everybody must get what was asked for. ROWAN_SEED=N runs one seed. */
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "test/lib/unit.h"
-#include "test/unit/cm/world.h"
+#include "test/unit/cm/fleet.h"
 
-enum { SERVERS = 4, CLIENTS = 8, CONNECTIONS = SERVERS + CLIENTS, STEPS = 2000, SEEDS = 60 };
+enum {
+    SERVERS = FLEET_SERVERS,
+    CLIENTS = 8,
+    CONNECTIONS = SERVERS + CLIENTS,
+    STEPS = 2000,
+    SEEDS = 60
+};
 
 struct run {
     struct random random;
@@ -18,6 +24,10 @@ struct run {
     bool has_data[SERVERS + 1];         /* its PM was formatted */
     struct cm_join joins[SERVERS + 1];  /* what the process now says of itself */
     bool leads[WORLD_MANAGERS];
+    uint32_t step;
+    uint32_t lease_ms; /* 0: no leases, and no time */
+    uint64_t managers_made;
+    struct fleet fleet;
 };
 
 static bool chance(struct run *run, uint64_t percent)
@@ -25,10 +35,14 @@ static bool chance(struct run *run, uint64_t percent)
     return random_below(&run->random, 100) < percent;
 }
 
-static struct world *new_manager(struct run *run)
+static void new_manager(struct run *run, uint32_t manager)
 {
     struct cm_state_options options = world_options(SERVERS, 3, 0);
-    return world_create(&run->store, &options);
+    options.lease_ms = run->lease_ms;
+    options.incarnation = 7000 + ++run->managers_made;
+    run->managers[manager] = world_create(&run->store, &options);
+    if (run->lease_ms)
+        fleet_manager(&run->fleet, manager);
 }
 
 static void answer(struct run *run, struct world *world)
@@ -54,7 +68,7 @@ static void lead(struct run *run, uint32_t manager, bool leads)
 static void restart_manager(struct run *run, uint32_t manager)
 {
     world_destroy(run->managers[manager]);
-    run->managers[manager] = new_manager(run);
+    new_manager(run, manager);
     run->leads[manager] = false;
 }
 
@@ -106,6 +120,22 @@ static bool stopped_rightly(struct run *run, const struct world *world)
     return true;
 }
 
+/* With leases a process that was removed ends, and the next one comes. */
+static void restart_refused(struct run *run, const struct world *world)
+{
+    bool refused[SERVERS + 1] = {false};
+    for (uint32_t i = 0; i < world->sent_count; i++) {
+        const struct world_sent *sent = &world->sent[i];
+        if (sent->kind == CM_ACTION_FAILURE && sent->error == ROWAN_EREFUSED &&
+            sent->connection <= SERVERS && strstr(sent->detail, "was removed"))
+            refused[sent->connection] = true;
+    }
+    for (uint32_t server = 1; server <= SERVERS; server++) {
+        if (refused[server] && chance(run, 50))
+            restart_server(run, server);
+    }
+}
+
 /* It formats its PM when it is told a configuration that names it, and says so when it reports again. */
 static void note_format(struct run *run, const struct world *world)
 {
@@ -144,7 +174,11 @@ static void one_step(struct run *run)
 {
     uint32_t manager = (uint32_t)random_below(&run->random, WORLD_MANAGERS);
     struct world *world = run->managers[manager];
-    uint64_t dice = random_below(&run->random, 1000);
+    /* Leases need some time of peace now and then, mostly with one leader, or nobody ever gets one. */
+    const bool calm = run->lease_ms && run->step % 1000 < 700;
+    for (uint32_t i = 0; run->lease_ms && run->step % 1000 == 0 && i < WORLD_MANAGERS; i++)
+        lead(run, i, i == manager || chance(run, 10));
+    uint64_t dice = calm ? 20 + random_below(&run->random, 980) : random_below(&run->random, 1000);
     if (dice < 2)
         restart_manager(run, manager);
     else if (dice < 4)
@@ -159,11 +193,20 @@ static void one_step(struct run *run)
         answer(run, world);
     else
         ask(run, world, 1 + (uint32_t)random_below(&run->random, CONNECTIONS));
-    world = run->managers[manager];
-    note_format(run, world);
-    world_forget(world);
-    if (stopped_rightly(run, world))
-        restart_manager(run, manager);
+    if (run->lease_ms) {
+        fleet_pass(&run->fleet, calm);
+        fleet_act(&run->fleet);
+    }
+    for (manager = 0; manager < WORLD_MANAGERS; manager++) {
+        world = run->managers[manager];
+        note_format(run, world);
+        if (run->lease_ms)
+            fleet_hear(&run->fleet, manager);
+        restart_refused(run, world);
+        world_forget(world);
+        if (stopped_rightly(run, world))
+            restart_manager(run, manager);
+    }
 }
 
 /* Manager 0 leads and knows what is stored. */
@@ -190,8 +233,10 @@ static void check_liveness(struct run *run)
     struct world *world = only_leader(run);
     bool again = false;
     const struct cluster_config *before = cm_state_config(world->state);
-    for (uint32_t c = 1; before && c <= SERVERS; c++)
-        again = again || cluster_member(before, c)->incarnation != run->incarnations[c];
+    for (uint32_t c = 1; before && c <= SERVERS; c++) {
+        const struct member *member = cluster_member(before, c);
+        again = again || (member && (member->kept || member->incarnation != run->incarnations[c]));
+    }
     if (again)
         restart_all(run);
     for (uint32_t c = 1; c <= CONNECTIONS && !world->stopped; c++) {
@@ -223,13 +268,44 @@ static void check_liveness(struct run *run)
         assert_int_equal(world->connections[c].told_term, config->term);
     }
     for (uint32_t c = 1; c <= SERVERS; c++) {
+        if (!cluster_member(config, c)) {
+            assert_false(world_last(world, c)->with_secret); /* it waits, or is to end */
+            continue;
+        }
         assert_int_equal(cluster_member(config, c)->incarnation, run->incarnations[c]);
         assert_int_equal(world->connections[c].told_term, config->term);
     }
 }
 
+/* Then what is in force is committed before long; and with time all servers are members, and all shards have their replicas. */
+static void check_commit(struct run *run)
+{
+    struct world *world = run->managers[0];
+    if (!run->lease_ms || world->stopped)
+        return;
+    fleet_heal(&run->fleet);
+    for (int i = 0; i < 2000; i++) {
+        fleet_pass(&run->fleet, true);
+        fleet_act(&run->fleet);
+        world_settle(world);
+        for (uint32_t c = 1; i % 10 == 0 && c <= SERVERS; c++)
+            world_join(world, c, 5, &run->joins[c]);
+        note_format(run, world);
+        for (uint32_t m = 0; m < WORLD_MANAGERS; m++) {
+            fleet_hear(&run->fleet, m);
+            restart_refused(run, run->managers[m]);
+            world_forget(run->managers[m]);
+        }
+    }
+    const struct cluster_config *config = cm_state_config(world->state);
+    assert_int_equal(run->fleet.committed, config->term);
+    assert_int_equal(config->member_count, SERVERS);
+    for (uint32_t i = 0; i < config->shard_count; i++)
+        assert_int_equal(config->shards[i].backup_count, config->replicas - 1);
+}
+
 struct reached {
-    uint64_t terms, ids, cold_starts, live;
+    uint64_t terms, ids, cold_starts, live, failovers, fills, comebacks, grants, commits, served;
 };
 
 static void run_seed(uint64_t seed, struct reached *reached)
@@ -239,19 +315,28 @@ static void run_seed(uint64_t seed, struct reached *reached)
     print_message("# seed %llu\n", (unsigned long long)seed);
     random_init(&run.random, seed);
     run.store.running = run.incarnations;
+    run.lease_ms = seed % 2 ? 0 : FLEET_LEASE_MS;
+    fleet_init(&run.fleet, &run.random, &run.store, run.managers, run.incarnations);
     for (uint32_t c = 1; c <= SERVERS; c++) {
         run.incarnations[c] = 1000 + c;
         start_server(&run, c);
     }
     for (uint32_t i = 0; i < WORLD_MANAGERS; i++)
-        run.managers[i] = new_manager(&run);
-    for (int i = 0; i < STEPS; i++)
+        new_manager(&run, i);
+    for (run.step = 0; run.step < (run.lease_ms ? 3 : 1) * STEPS; run.step++)
         one_step(&run);
     check_liveness(&run);
+    check_commit(&run);
     reached->terms += run.store.version;
     reached->ids += run.store.ids_given;
     reached->cold_starts += run.store.cold_starts;
     reached->live += !run.managers[0]->stopped;
+    reached->failovers += run.store.failovers;
+    reached->fills += run.store.fills;
+    reached->comebacks += run.store.comebacks;
+    reached->grants += run.fleet.grants;
+    reached->commits += run.fleet.commits;
+    reached->served += run.fleet.served;
     for (uint32_t i = 0; i < WORLD_MANAGERS; i++)
         world_destroy(run.managers[i]);
     world_store_fini(&run.store);
@@ -271,9 +356,16 @@ TEST(no_order_of_events_breaks_a_promise)
                   "clusters live on\n",
                   (unsigned long long)reached.terms, (unsigned long long)reached.cold_starts,
                   (unsigned long long)reached.ids, (unsigned long long)reached.live);
+    print_message(
+        "# with leases: %llu failovers, %llu times added to, %llu kept members came back, "
+        "%llu grants, %llu commits told, %llu times a shard was served\n",
+        (unsigned long long)reached.failovers, (unsigned long long)reached.fills,
+        (unsigned long long)reached.comebacks, (unsigned long long)reached.grants,
+        (unsigned long long)reached.commits, (unsigned long long)reached.served);
     /* The seeds did reach something. */
     assert_true(reached.terms > SEEDS * 5 && reached.ids > SEEDS * 100);
     assert_true(reached.cold_starts > SEEDS && reached.live > SEEDS / 2);
+    assert_true(reached.failovers > SEEDS / 3 && reached.commits > SEEDS * 100);
 }
 
 UNIT_MAIN(NULL, NULL)

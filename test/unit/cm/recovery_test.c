@@ -272,10 +272,12 @@ TEST(a_configuration_that_is_still_stored_stops_the_manager)
 TEST(without_recover_servers_with_data_are_refused)
 {
     lose(0);
-    struct world *world = world_create(
-        &lost_store,
-        &(struct cm_state_options){
-            .server_count = SERVERS, .servers = {1, 2, 3}, .replicas = 3, .cluster = 999});
+    struct world *world =
+        world_create(&lost_store, &(struct cm_state_options){.server_count = SERVERS,
+                                                             .servers = {1, 2, 3},
+                                                             .replicas = 3,
+                                                             .incarnation = 7001,
+                                                             .cluster = 999});
     world_settle(world);
     world_lead(world, true);
     world_settle(world);

@@ -14,6 +14,7 @@ TEST(a_list_in_any_order_is_taken_rising)
     struct cm_settings settings = settings_of(" 30, 2,16383 ");
     settings.shards = 12;
     settings.recover = true;
+    settings.lease_ms = 500;
     struct cm_state_options options = {.cluster = 9};
     char why[200];
     assert_int_equal(cm_settings_apply(&settings, &options, why, sizeof why), ROWAN_OK);
@@ -24,6 +25,7 @@ TEST(a_list_in_any_order_is_taken_rising)
     assert_int_equal(options.replicas, 3);
     assert_int_equal(options.shards, 12);
     assert_true(options.recover);
+    assert_int_equal(options.lease_ms, 500);
     assert_int_equal(options.cluster, 9);
 }
 
@@ -52,6 +54,16 @@ TEST(mistakes_get_a_sentence_and_change_nothing)
             fail_msg("\"%s\" for %s", why, cases[i].servers);
         assert_memory_equal(&options, &before, sizeof options);
     }
+}
+
+TEST(a_lease_too_short_is_one_sentence)
+{
+    struct cm_settings settings = settings_of("1,2,3");
+    struct cm_state_options options = {.cluster = 9};
+    char why[200] = "";
+    settings.lease_ms = 1;
+    assert_int_equal(cm_settings_apply(&settings, &options, why, sizeof why), ROWAN_ECONFIG);
+    assert_string_equal(why, "lease-ms must be 0 or at least 2");
 }
 
 TEST(what_belongs_to_the_kind_of_coordination_is_given_and_nothing_else)

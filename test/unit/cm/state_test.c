@@ -194,6 +194,9 @@ TEST(options_out_of_range_are_refused)
     REFUSED_OPTION(options.replicas = 4);
     REFUSED_OPTION(options.shards = CLUSTER_MAX_SHARDS + 1);
     REFUSED_OPTION(options.cluster = 0);
+    REFUSED_OPTION(options.incarnation = 0);
+    REFUSED_OPTION(options.lease_ms = CLUSTER_MIN_LEASE_MS - 1);
+    REFUSED_OPTION(options.lease_ms = CLUSTER_MAX_LEASE_MS + 1);
 }
 
 UNIT_MAIN(NULL, NULL)

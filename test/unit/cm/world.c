@@ -2,14 +2,12 @@
  *  - a configuration was stored before (C7), and newer ones come after older ones;
  *  - the secret goes only to a connection whose Join named a member's incarnation;
  *  - a client id is given once, out of what is reserved in the store, and to one who asked;
- *  - a cold start replaces no process that runs, raises every epoch, and counts exactly the replicas that brought
- *    whole data, or, of a shard without one, those possibly incomplete; or, before the first client id, all;
- *  - the first client ids are reserved when every member has said that its PM is formatted;
- *  - one request to the store is under way; what is proposed obeys the rules and follows from what was known. */
+ *  - one request to the store is under way; what is stored obeys the rules of world_checks.c. */
 #include "test/unit/cm/world.h"
 
 #include "common/base/error.h"
 #include "test/lib/asserts.h"
+#include "test/unit/cm/world_checks.h"
 
 void world_store_fini(struct world_store *store)
 {
@@ -43,109 +41,13 @@ const struct cluster_config *world_stored(void)
     return world_store->history[world_store->version];
 }
 
-static const struct cm_join *report_of(const struct world_store *store,
-                                       const struct cluster_config *config, uint32_t server)
-{
-    const struct member *member = cluster_member(config, server);
-    assert_non_null(member);
-    for (uint32_t i = 0; i < store->report_count; i++) {
-        const struct cm_join *report = &store->reports[i];
-        if (report->server == server && report->incarnation == member->incarnation)
-            return report;
-    }
-    fail_msg("nobody ever joined as server %u with incarnation %llu", server,
-             (unsigned long long)member->incarnation);
-    return NULL;
-}
-
-/* 0: no data, 1: possibly incomplete, 2: whole. Nothing was lost of a cluster in which nothing was written. */
-static int quality(const struct world_store *store, const struct cluster_config *config,
-                   uint32_t server, uint16_t shard)
-{
-    const struct cm_join *report = report_of(store, config, server);
-    if (config->next_client_id == 1)
-        return 2;
-    if (report->data_cluster == 0)
-        return 0;
-    assert_int_equal(report->data_cluster, config->cluster);
-    return report->possibly_incomplete || damage_concerns(&report->damage, config, shard) ? 1 : 2;
-}
-
-static bool holds(const struct shard *shard, uint32_t server)
-{
-    return shard->primary == server || shard_has_backup(shard, server);
-}
-
-static void check_cold_shard(const struct world_store *store, const struct cluster_config *config,
-                             const struct shard *before, const struct shard *after)
-{
-    assert_true(after->id == before->id && after->first_slot == before->first_slot &&
-                after->last_slot == before->last_slot);
-    assert_int_equal(after->epoch, before->epoch + 1);
-    assert_int_equal(after->filling_count, 0);
-    int best = 0;
-    for (uint32_t i = 0; i < config->member_count; i++) {
-        uint32_t server = config->members[i].server;
-        if (holds(before, server) && quality(store, config, server, before->id) > best)
-            best = quality(store, config, server, before->id);
-    }
-    assert_true(best > 0);
-    assert_int_equal(after->possibly_incomplete, before->possibly_incomplete || best == 1);
-    for (uint32_t i = 0; i < config->member_count; i++) {
-        uint32_t server = config->members[i].server;
-        bool counts = holds(before, server) && quality(store, config, server, before->id) == best;
-        assert_int_equal(holds(after, server), counts);
-        if (before->primary == server && counts)
-            assert_int_equal(after->primary, server);
-    }
-}
-
-static void check_cold_start(struct world_store *store, const struct cluster_config *before,
-                             const struct cluster_config *after)
-{
-    store->cold_starts++;
-    for (uint32_t i = 0; i < before->member_count; i++) {
-        const struct member *old = &before->members[i], *new = &after->members[i];
-        const struct cm_join *report = report_of(store, after, new->server);
-        assert_int_equal(new->server, old->server);
-        assert_true(new->incarnation != old->incarnation);
-        assert_true(!store->running || store->running[old->server] != old->incarnation);
-        assert_int_equal(new->workers, report->workers);
-        assert_string_equal(new->address, report->address);
-    }
-    for (uint32_t i = 0; i < before->shard_count; i++)
-        check_cold_shard(store, after, &before->shards[i], &after->shards[i]);
-}
-
-static void check_next(struct world_store *store, const struct cluster_config *before,
-                       const struct cluster_config *after)
-{
-    assert_int_equal(after->term, before->term + 1);
-    assert_int_equal(after->cluster, before->cluster);
-    assert_int_equal(after->block_limit, before->block_limit);
-    assert_int_equal(after->replicas, before->replicas);
-    assert_memory_equal(after->secret, before->secret, sizeof after->secret);
-    assert_int_equal(after->member_count, before->member_count);
-    assert_int_equal(after->shard_count, before->shard_count);
-    if (after->members[0].incarnation != before->members[0].incarnation) {
-        assert_true(after->next_client_id >= before->next_client_id);
-        assert_int_equal(after->next_client_id == 1, before->next_client_id == 1);
-        check_cold_start(store, before, after);
-        return;
-    }
-    assert_true(after->next_client_id > before->next_client_id);
-    for (uint32_t i = 0; before->next_client_id == 1 && i < before->member_count; i++)
-        assert_true(report_of(store, before, before->members[i].server)->formatted);
-    assert_memory_equal(after->members, before->members,
-                        after->member_count * sizeof after->members[0]);
-    assert_memory_equal(after->shards, before->shards,
-                        after->shard_count * sizeof after->shards[0]);
-}
-
 struct cm_state_options world_options(uint32_t servers, uint32_t replicas, uint32_t shards)
 {
-    struct cm_state_options options = {
-        .server_count = servers, .replicas = replicas, .shards = shards, .cluster = 77};
+    struct cm_state_options options = {.server_count = servers,
+                                       .replicas = replicas,
+                                       .shards = shards,
+                                       .incarnation = 7001,
+                                       .cluster = 77};
     for (uint32_t i = 0; i < servers; i++)
         options.servers[i] = i + 1;
     memset(options.secret, 0x5e, sizeof options.secret);
@@ -157,6 +59,7 @@ struct world *world_create(struct world_store *store, const struct cm_state_opti
     struct world *world = calloc(1, sizeof *world);
     assert_non_null(world);
     world->store = store;
+    world->manager = options->incarnation;
     world->next = worlds;
     worlds = world;
     assert_int_equal(cm_state_create(options, &world->state), ROWAN_OK);
@@ -225,7 +128,12 @@ static void note_sent(struct world *world, const struct cm_output *output,
 {
     struct world_connection *peer = &world->connections[action->connection];
     assert_true(peer->open && world->sent_count < WORLD_SENT);
-    if (action->kind == CM_ACTION_CONFIGURATION)
+    if (action->kind == CM_ACTION_LEASE)
+        assert_true(action->now_ns <= world->now_ns);
+    else if (action->kind == CM_ACTION_COMMITTED)
+        assert_true(action->term > 0 &&
+                    (action->term <= peer->told_term || action->term <= peer->claimed_term));
+    else if (action->kind == CM_ACTION_CONFIGURATION)
         check_configuration(world, action);
     else if (action->kind == CM_ACTION_CLIENT_ID)
         check_id(world, action);
@@ -246,7 +154,9 @@ static void note_sent(struct world *world, const struct cm_output *output,
                                 .tag = action->tag,
                                 .with_secret = action->with_secret,
                                 .not_leading = !output->leads,
-                                .term = action->config ? action->config->term : 0,
+                                .term = action->config ? action->config->term : action->term,
+                                .granted = action->granted,
+                                .manager_ns = action->now_ns,
                                 .client_id = action->client_id,
                                 .error = action->error,
                                 .waiting_count = output->waiting_count};
@@ -268,7 +178,7 @@ static void start_store(struct world *world, const struct cm_action *action)
 
 static void note_warning(struct world *world, const struct cm_action *action)
 {
-    assert_true(strlen(action->detail) > 10);
+    assert_true(strlen(action->detail) > 5);
     if (world->warning_count == WORLD_WARNINGS)
         return;
     world->warnings[world->warning_count].event = action->event;
@@ -278,7 +188,10 @@ static void note_warning(struct world *world, const struct cm_action *action)
 
 void world_step(struct world *world, const struct cm_event *event)
 {
-    const struct cm_output *output = cm_state_step(world->state, event);
+    struct cm_event with_time = *event;
+    with_time.now_ns = world->now_ns;
+    const struct cm_output *output = cm_state_step(world->state, &with_time);
+    world->wake_ns = output->wake_ns;
     for (uint32_t i = 0; i < output->count; i++) {
         const struct cm_action *action = &output->actions[i];
         switch (action->kind) {
@@ -289,6 +202,7 @@ void world_step(struct world *world, const struct cm_event *event)
         case CM_ACTION_STORE:
             start_store(world, action);
             break;
+        case CM_ACTION_TELL:
         case CM_ACTION_WARN:
             note_warning(world, action);
             break;
@@ -330,7 +244,7 @@ void world_answer_store(struct world *world, enum world_outcome outcome)
         assert_true(store->version < WORLD_HISTORY);
         assert_int_equal(cluster_finish(proposal), ROWAN_OK);
         if (store->history[store->version])
-            check_next(store, store->history[store->version], proposal);
+            world_check_next(store, store->history[store->version], proposal);
         store->history[++store->version] = cluster_hold(proposal);
         event.error = ROWAN_OK;
         event.version = world->store->version;
@@ -485,7 +399,10 @@ void world_join(struct world *world, uint32_t connection, uint32_t tag, const st
 
 void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t known_term)
 {
-    open_connection(world, connection)->asked = true;
+    struct world_connection *peer = open_connection(world, connection);
+    peer->asked = true;
+    if (known_term > peer->claimed_term)
+        peer->claimed_term = known_term;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_GET_CONFIGURATION,
                                          .connection = connection,
                                          .tag = tag,
@@ -500,6 +417,42 @@ void world_new_id(struct world *world, uint32_t connection, uint32_t tag)
     peer->wants_id = true;
     world_step(world, &(struct cm_event){
                           .kind = CM_EVENT_NEW_CLIENT_ID, .connection = connection, .tag = tag});
+}
+
+void world_renew(struct world *world, uint32_t connection, uint32_t tag,
+                 const struct world_renewal *renewal)
+{
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_RENEW,
+                                         .connection = connection,
+                                         .tag = tag,
+                                         .known_term = renewal->term,
+                                         .manager = renewal->manager,
+                                         .manager_ns = renewal->manager_ns});
+}
+
+void world_adopt(struct world *world, uint32_t connection, uint64_t term)
+{
+    world_step(world, &(struct cm_event){
+                          .kind = CM_EVENT_ADOPTED, .connection = connection, .known_term = term});
+}
+
+void world_filled(struct world *world, uint32_t connection, uint16_t shard, uint32_t epoch,
+                  uint32_t server, bool is_true)
+{
+    if (is_true && world->store->filled[shard][server] < epoch)
+        world->store->filled[shard][server] = epoch;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_FILLED,
+                                         .connection = connection,
+                                         .shard = shard,
+                                         .epoch = epoch,
+                                         .server = server});
+}
+
+void world_round(struct world *world, uint64_t now_ns)
+{
+    world->now_ns = now_ns;
+    if (world->wake_ns <= now_ns)
+        world_step(world, &(struct cm_event){.kind = CM_EVENT_TIME});
 }
 
 void world_join_all(struct world *world, uint32_t servers)

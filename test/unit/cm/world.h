@@ -15,7 +15,9 @@ enum {
     WORLD_SENT = 8192,
     WORLD_MANAGERS = 3,
     WORLD_REPORTS = 1024,
-    WORLD_WARNINGS = 16
+    WORLD_WARNINGS = 16,
+    WORLD_SHARDS = 64, /* in tests of what fills */
+    WORLD_SERVERS = 8
 };
 
 enum world_outcome {
@@ -34,7 +36,10 @@ struct world_store {
     uint32_t report_count; /* what each process said when it joined: the truth about its PM */
     struct cm_join reports[WORLD_REPORTS];
     const uint64_t *running; /* by server: the incarnation that runs; NULL: not watched */
-    uint32_t cold_starts;
+    uint32_t filled[WORLD_SHARDS]
+                   [WORLD_SERVERS +
+                    1]; /* by position of the shard, and server: it has all since this epoch */
+    uint32_t cold_starts, failovers, fills, comebacks;
 };
 
 /* One message that a connection was sent. */
@@ -43,7 +48,9 @@ struct world_sent {
     uint32_t connection, tag;
     bool with_secret;
     bool not_leading;
-    uint64_t term; /* of a configuration; 0: none */
+    uint64_t term; /* of a configuration (0: none), or committed */
+    bool granted;
+    uint64_t manager_ns;
     uint32_t client_id;
     int error;
     char detail[CM_MAX_DETAIL_BYTES + 1];
@@ -56,7 +63,7 @@ struct world_connection {
     uint32_t id_tag;
     uint32_t server; /* of its last Join */
     uint64_t incarnation;
-    uint64_t told_term;
+    uint64_t told_term, claimed_term; /* the newest that it was sent, or says that it knows */
     bool waits; /* it is a server that repeats its last Join, `join`, until it is told more */
     uint32_t join_tag;
     struct cm_join join;
@@ -69,7 +76,10 @@ struct world {
     struct world *next;
     struct world_store *store;
     struct cm_state *state;
-    bool leads; /* as it was told */
+    uint64_t manager; /* its incarnation */
+    bool leads;       /* as it was told */
+    uint64_t now_ns;  /* its clock, as it was read last */
+    uint64_t wake_ns; /* of the last output */
     struct cluster_config *
         *stored; /* by server: what it brings if it is asked for that; may be NULL until then */
     bool reading, storing;
@@ -107,6 +117,7 @@ struct world *world_create(struct world_store *store, const struct cm_state_opti
 /* The fixture destroys those that a test leaves. */
 void world_destroy(struct world *world);
 
+/* With the world's now_ns in it. */
 void world_step(struct world *world, const struct cm_event *event);
 
 /* Answers what is under way. */
@@ -146,6 +157,21 @@ void world_join_once(struct world *world, uint32_t connection, uint32_t tag,
                      const struct cm_join *join);
 void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t known_term);
 void world_new_id(struct world *world, uint32_t connection, uint32_t tag);
+
+/* What a member brings along with a Renew. */
+struct world_renewal {
+    uint64_t term, manager, manager_ns;
+};
+void world_renew(struct world *world, uint32_t connection, uint32_t tag,
+                 const struct world_renewal *renewal);
+void world_adopt(struct world *world, uint32_t connection, uint64_t term);
+
+/* What a primary says. `is_true`: the server does have all. */
+void world_filled(struct world *world, uint32_t connection, uint16_t shard, uint32_t epoch,
+                  uint32_t server, bool is_true);
+
+/* The manager's clock is read, and it is woken if it asked for that. */
+void world_round(struct world *world, uint64_t now_ns);
 
 /* Opens connections 1 to `servers`, by which the servers of these numbers join. */
 void world_join_all(struct world *world, uint32_t servers);

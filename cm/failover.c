@@ -1,0 +1,189 @@
+/* failover.c - see failover.h.
+ *
+ * Invariants of what it makes:
+ *  F1 A shard has a full replica of before, and no other. It loses one only if another one is left that is not silent.
+ *  F2 A shard that changed has a higher epoch; one that did not is as it was.
+ */
+#include "cm/failover.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+
+struct work {
+    struct cluster_config *config;                          /* with the members of before */
+    const bool *silent;                                     /* by position of the member */
+    uint32_t led[CLUSTER_MAX_MEMBERS][CLUSTER_MAX_WORKERS]; /* shards, by worker */
+};
+
+static uint32_t position(const struct work *work, uint32_t server)
+{
+    return (uint32_t)(cluster_member(work->config, server) - work->config->members);
+}
+
+static bool is_silent(const struct work *work, uint32_t server)
+{
+    return work->silent[position(work, server)];
+}
+
+/* Leaves those that are not silent, in their order. */
+static uint32_t drop_silent(const struct work *work, uint32_t *servers, uint32_t count)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_silent(work, servers[i]))
+            servers[left++] = servers[i];
+    }
+    memset(&servers[left], 0, (count - left) * sizeof servers[0]);
+    return left;
+}
+
+static uint32_t led_by(const struct work *work, uint32_t server)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < CLUSTER_MAX_WORKERS; i++)
+        count += work->led[position(work, server)][i];
+    return count;
+}
+
+/* The backup that leads fewest shards, of equals the first, and its worker that does. */
+static void promote(struct work *work, struct shard *shard)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < shard->backup_count; i++) {
+        if (led_by(work, shard->backups[i]) < led_by(work, shard->backups[best]))
+            best = i;
+    }
+    shard->primary = shard->backups[best];
+    shard->backup_count--;
+    memmove(&shard->backups[best], &shard->backups[best + 1],
+            (shard->backup_count - best) * sizeof shard->backups[0]);
+    shard->backups[shard->backup_count] = 0;
+
+    uint32_t *led = work->led[position(work, shard->primary)];
+    shard->worker = 0;
+    for (uint32_t i = 1; i < cluster_member(work->config, shard->primary)->workers; i++) {
+        if (led[i] < led[shard->worker])
+            shard->worker = i;
+    }
+    led[shard->worker]++;
+}
+
+/* F1. False: nobody is left, and the silent ones are kept. Those that were kept before are not silent. */
+static bool has_full(const struct work *work, const struct shard *shard)
+{
+    bool any = !is_silent(work, shard->primary);
+    for (uint32_t i = 0; i < shard->backup_count; i++)
+        any = any || !is_silent(work, shard->backups[i]);
+    return any;
+}
+
+static void keep_full(const struct work *work, const struct shard *shard)
+{
+    work->config->members[position(work, shard->primary)].kept = true;
+    for (uint32_t i = 0; i < shard->backup_count; i++)
+        work->config->members[position(work, shard->backups[i])].kept = true;
+}
+
+/* True if it changed. */
+static bool change_shard(struct work *work, struct shard *shard)
+{
+    const uint32_t before = shard->backup_count + shard->filling_count;
+    shard->filling_count = drop_silent(work, shard->filling, shard->filling_count);
+    if (!has_full(work, shard)) {
+        keep_full(work, shard);
+        return shard->backup_count + shard->filling_count != before;
+    }
+    shard->backup_count = drop_silent(work, shard->backups, shard->backup_count);
+    if (!is_silent(work, shard->primary))
+        return shard->backup_count + shard->filling_count != before;
+    promote(work, shard);
+    return true;
+}
+
+static void count_led(struct work *work)
+{
+    for (uint32_t i = 0; i < work->config->shard_count; i++) {
+        const struct shard *shard = &work->config->shards[i];
+        if (!is_silent(work, shard->primary))
+            work->led[position(work, shard->primary)][shard->worker]++;
+    }
+}
+
+static void drop_members(struct work *work)
+{
+    struct cluster_config *config = work->config;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        if (!work->silent[i] || config->members[i].kept)
+            config->members[left++] = config->members[i];
+    }
+    config->member_count = left;
+}
+
+int failover_make(const struct cluster_config *old, const bool *silent, struct cluster_config **out,
+                  char *why, size_t why_bytes)
+{
+    struct work work = {.config = cluster_copy(old), .silent = silent};
+    struct cluster_config *config = work.config;
+    if (!config)
+        return ROWAN_ENOMEM;
+    config->term++;
+    count_led(&work);
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        struct shard *shard = &config->shards[i];
+        if (!change_shard(&work, shard))
+            continue;
+        if (shard->epoch++ < CLUSTER_MAX_EPOCH) /* F2 */
+            continue;
+        snprintf(why, why_bytes,
+                 "shard %u has used up its %d epochs and cannot get another primary; copy its data "
+                 "to a new cluster",
+                 shard->id, CLUSTER_MAX_EPOCH);
+        cluster_release(config);
+        return ROWAN_ETOOMANY;
+    }
+    drop_members(&work);
+    int error = cluster_finish(config);
+    ASSERT(!error); /* `old` was right */
+    *out = config;
+    return ROWAN_OK;
+}
+
+enum fate { REMOVED, KEPT };
+
+/* The servers that met with it; how many. */
+static uint32_t list(const struct cluster_config *before, const struct cluster_config *after,
+                     enum fate fate, char *out, size_t bytes)
+{
+    uint32_t count = 0;
+    size_t at = (size_t)snprintf(out, bytes, "-");
+    for (uint32_t i = 0; i < before->member_count && at + 1 < bytes; i++) {
+        const struct member *old = &before->members[i], *now = cluster_member(after, old->server);
+        if (fate == REMOVED ? now != NULL : !now || !now->kept || old->kept)
+            continue;
+        at = count++ ? at : 0;
+        at += (size_t)snprintf(out + at, bytes - at, "%s%u", at ? "," : "", old->server);
+    }
+    return count;
+}
+
+bool failover_story(const struct cluster_config *before, const struct cluster_config *after,
+                    char *out, size_t bytes)
+{
+    char removed[80], kept[80];
+    if (list(before, after, REMOVED, removed, sizeof removed) +
+            list(before, after, KEPT, kept, sizeof kept) ==
+        0)
+        return false;
+    uint32_t promoted = 0, unserved = 0;
+    for (uint32_t i = 0; i < after->shard_count; i++) {
+        promoted += before->shards[i].primary != after->shards[i].primary;
+        unserved += shard_is_kept(after, &after->shards[i]);
+    }
+    snprintf(out, bytes, "removed=%s kept=%s promoted=%u unserved=%u", removed, kept, promoted,
+             unserved);
+    return true;
+}

@@ -1,0 +1,29 @@
+/* failover.h - the configuration without members that fell silent (design, section 6, "Failover"). Pure. */
+#ifndef CM_FAILOVER_H
+#define CM_FAILOVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/cluster/cluster.h"
+
+/* failover_make: from the configuration in force and who of its members is silent (silent[i]: member i; no kept one, and not
+ * all others), to the one that is proposed:
+ *  - the term is one more;
+ *  - a shard loses its silent replicas, full and filling ones. One whose primary is silent is led by the full backup left that
+ *    leads fewest shards, on the worker of it that owns fewest. All full replicas of a shard are equally good: a cold start
+ *    dropped those that were in doubt beside a whole one (cold.h), and none has become full since. A filling one is never
+ *    promoted;
+ *  - a shard whose full replicas are all silent keeps them: it waits for a cold start. They are kept members;
+ *  - the epoch of each shard that changed is one more;
+ *  - any other silent member is no member any more.
+ * *out is finished. Errors: ROWAN_ETOOMANY (a shard has no epoch left; `why` says which), ROWAN_ENOMEM. */
+int failover_make(const struct cluster_config *old, const bool *silent, struct cluster_config **out,
+                  char *why, size_t why_bytes);
+
+/* What it did, for the log: "removed=1,4 kept=2 promoted=8 unserved=0": servers, or "-", and shards that have got another
+ * primary, or that nobody serves. False: `after` is no failover; nothing is written. */
+bool failover_story(const struct cluster_config *before, const struct cluster_config *after,
+                    char *out, size_t bytes);
+
+#endif

@@ -1,0 +1,47 @@
+/* fill.h - the configuration with more members and more replicas: servers that came or came back are added, shards that lack
+ * replicas get members that fill, and replicas that have all are full backups (design, section 6, "Filling"). Pure. */
+#ifndef CM_FILL_H
+#define CM_FILL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cm/comeback.h"
+#include "common/cluster/cluster.h"
+
+/* What a configuration changes, for the log. */
+struct fill_story {
+    uint32_t joined;  /* servers that are members now, or again */
+    char servers[80]; /* the first of them: "3,4" */
+    uint32_t began,
+        ended; /* shards that have a replica which fills now; which is a full backup now, and filled before */
+    uint32_t left; /* shards with replicas that fill */
+};
+
+struct fill_from {
+    const struct cluster_config
+        *old;            /* in force and committed, and every member that is not kept is present */
+    uint32_t join_count; /* servers that are no members of it: all are added */
+    const struct cm_join *joins[CLUSTER_MAX_MEMBERS];
+    struct comeback back; /* comeback_admit */
+    const uint8_t
+        *filled; /* filled[i]: of shard i, a bit for each place in `filling` that has all */
+};
+
+/* From there to the configuration that is proposed:
+ *  - the term is one more; servers that join are members, and replicas of nothing before;
+ *  - kept members return, and a kept member that is no replica any more is no member (comeback.h);
+ *  - a replica that has all is a full backup, the last in their order;
+ *  - a shard with fewer replicas than `replicas` gets more, as long as there are members that are none: the one that is a
+ *    replica of fewest shards, of equals the one with the lowest number. They fill;
+ *  - the epoch of each shard that changed is one more. One that has no epoch left, or whose full replicas are kept members,
+ *    is left as it is.
+ * *out is finished, or NULL if there is nothing to change. Errors: ROWAN_ENOMEM. */
+int fill_make(const struct fill_from *from, struct cluster_config **out);
+
+/* False: nothing of that kind, but for `left`. */
+bool fill_story(const struct cluster_config *before, const struct cluster_config *after,
+                struct fill_story *out);
+
+#endif

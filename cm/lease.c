@@ -1,0 +1,232 @@
+/* lease.c - see lease.h.
+ *
+ * Invariants:
+ *  L1 No time in an entry promises more than the clock that was read after the message: answered_ns and granted_ns are set by
+ *     leases_tick alone, or by who ticked in the same step.
+ *  L2 over_ns covers each grant of this manager to a server that is no member any more, or a kept one. What it does not
+ *     cover, grants of others, is over when a new manager commits for the first time.
+ */
+#include "cm/lease.h"
+
+#include "common/base/assert.h"
+
+uint64_t lease_longest_ns(uint64_t lease_ns)
+{
+    return lease_ns + (lease_ns >> 8) + NS_PER_MS;
+}
+
+static uint64_t latest(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+struct lease *leases_of(struct leases *leases, uint32_t server)
+{
+    for (uint32_t i = 0; i < leases->count; i++) {
+        if (leases->entries[i].server == server)
+            return &leases->entries[i];
+    }
+    return NULL;
+}
+
+static bool stays(const struct cluster_config *config, const struct lease *lease)
+{
+    const struct member *member = cluster_member(config, lease->server);
+    return member && !member->kept && member->incarnation == lease->incarnation;
+}
+
+/* L2: of those that leave. */
+static void let_go(struct leases *leases, const struct cluster_config *config)
+{
+    for (uint32_t i = 0; i < leases->count; i++) {
+        const struct lease *lease = &leases->entries[i];
+        if (stays(config, lease))
+            continue;
+        if (lease->granted_ns)
+            leases->over_ns =
+                latest(leases->over_ns, lease->granted_ns + lease_longest_ns(leases->lease_ns));
+        if (lease->present_ns && (!leases->begun_ns || lease->present_ns < leases->begun_ns))
+            leases->begun_ns = lease->present_ns;
+    }
+}
+
+void leases_follow(struct leases *leases, const struct cluster_config *config, uint64_t manager,
+                   uint64_t asked_ns, uint64_t now_ns)
+{
+    const bool manages = config->lease_ms && config->manager == manager, managed = leases->managing;
+    if (!manages || !managed)
+        *leases = (struct leases){0};
+    if (!manages)
+        return;
+    if (!managed) {
+        leases->managing = true;
+        leases->lease_ns = config->lease_ms * NS_PER_MS;
+        leases->first_ns = leases->watched_ns = now_ns;
+        leases->first_term = config->term;
+    }
+    let_go(leases, config);
+    struct leases before = *leases;
+    leases->count = 0;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const struct member *member = &config->members[i];
+        if (member->kept)
+            continue;
+        const struct lease *known = leases_of(&before, member->server);
+        struct lease *lease = &leases->entries[leases->count++];
+        *lease = known && stays(config, known)
+                     ? *known
+                     : (struct lease){.server = member->server,
+                                      .incarnation = member->incarnation,
+                                      .since_ns = now_ns,
+                                      .present_ns = managed && !known ? asked_ns : 0};
+        if (!lease->behind_ns)
+            lease->behind_ns = now_ns;
+    }
+    leases->term = config->term;
+    if (!leases->begun_ns)
+        leases->begun_ns = now_ns;
+}
+
+void leases_pass(struct leases *leases, uint64_t before_ns, uint64_t now_ns)
+{
+    if (leases->managing && now_ns - before_ns > leases->lease_ns)
+        leases->watched_ns = now_ns;
+}
+
+void leases_tick(struct leases *leases, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < leases->count; i++) {
+        struct lease *lease = &leases->entries[i];
+        if (lease->answered && !lease->answered_ns)
+            lease->answered_ns = now_ns; /* L1 */
+    }
+}
+
+/* One that knows no configuration of this manager yet may go on renewing with the one before. */
+static void note_answer(const struct leases *leases, struct lease *lease, uint64_t term)
+{
+    lease->answered = lease->answered || term >= leases->first_term;
+}
+
+void leases_renewed(struct leases *leases, struct lease *lease, uint64_t term, uint64_t present_ns,
+                    uint64_t now_ns)
+{
+    note_answer(leases, lease, term);
+    if (present_ns >= leases->first_ns && present_ns <= now_ns)
+        lease->present_ns = latest(lease->present_ns, present_ns);
+}
+
+void leases_adopted(struct leases *leases, struct lease *lease, uint64_t term, uint64_t now_ns)
+{
+    note_answer(leases, lease, term);
+    if (term <= lease->adopted)
+        return;
+    lease->serves = true;
+    lease->adopted = term;
+    lease->behind_ns = term >= leases->term ? 0 : now_ns;
+}
+
+void leases_serves(struct lease *lease, uint64_t now_ns)
+{
+    if (!lease->serves && lease->behind_ns)
+        lease->behind_ns = now_ns;
+    lease->serves = true;
+}
+
+/* From then on there was no sign of it for too long, if nothing comes. */
+static uint64_t no_word_at(const struct leases *leases, const struct lease *lease)
+{
+    const uint64_t watched_ns = latest(lease->since_ns, leases->watched_ns);
+    if (lease->present_ns)
+        return latest(lease->present_ns, watched_ns) + LEASE_SILENT_AFTER * leases->lease_ns;
+    return watched_ns + LEASE_ADOPTS_WITHIN * leases->lease_ns + LEASE_FIRST_WORD_NS;
+}
+
+/* From then on it should have adopted. */
+static uint64_t late_at(const struct leases *leases, const struct lease *lease)
+{
+    if (!lease->serves || !lease->behind_ns)
+        return UINT64_MAX;
+    return latest(lease->behind_ns, leases->watched_ns) + LEASE_ADOPTS_WITHIN * leases->lease_ns;
+}
+
+static uint64_t silent_at(const struct leases *leases, const struct lease *lease)
+{
+    const uint64_t no_word_ns = no_word_at(leases, lease), late_ns = late_at(leases, lease);
+    return no_word_ns < late_ns ? no_word_ns : late_ns;
+}
+
+bool leases_is_late(const struct leases *leases, const struct lease *lease, uint64_t now_ns)
+{
+    return now_ns < no_word_at(leases, lease) && now_ns >= late_at(leases, lease);
+}
+
+void leases_watch_anew(struct leases *leases, uint64_t now_ns)
+{
+    leases->watched_ns = now_ns;
+    for (uint32_t i = 0; i < leases->count; i++) {
+        leases->entries[i].present_ns = 0;
+        leases->entries[i].since_ns = now_ns;
+        leases->entries[i].serves = false; /* until it says so again */
+    }
+}
+
+enum lease_presence leases_presence(const struct leases *leases, const struct lease *lease,
+                                    uint64_t now_ns)
+{
+    if (now_ns >= silent_at(leases, lease))
+        return LEASE_SILENT;
+    return lease->present_ns && now_ns - lease->present_ns <= leases->lease_ns ? LEASE_PRESENT
+                                                                               : LEASE_UNSURE;
+}
+
+bool leases_may_grant(const struct leases *leases, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < leases->count; i++) {
+        if (leases_presence(leases, &leases->entries[i], now_ns) != LEASE_PRESENT)
+            return false;
+    }
+    return leases->managing;
+}
+
+uint64_t leases_commit_at(const struct leases *leases)
+{
+    if (!leases->managing || leases->committed == leases->term)
+        return 0;
+    uint64_t at = leases->over_ns;
+    for (uint32_t i = 0; i < leases->count; i++) {
+        const struct lease *lease = &leases->entries[i];
+        if (lease->adopted < leases->term || !lease->answered_ns)
+            return UINT64_MAX;
+        if (!leases->committed)
+            at = latest(at, lease->answered_ns + 2 * lease_longest_ns(leases->lease_ns));
+    }
+    return latest(at, 1);
+}
+
+bool leases_is_committed(const struct leases *leases)
+{
+    return leases->managing && leases->committed == leases->term;
+}
+
+void leases_committed(struct leases *leases)
+{
+    ASSERT(leases->committed < leases->term);
+    leases->committed = leases->term;
+    leases->begun_ns = 0;
+}
+
+uint64_t leases_wake(const struct leases *leases, uint64_t now_ns)
+{
+    uint64_t at = now_ns + leases->lease_ns / 4;
+    for (uint32_t i = 0; i < leases->count; i++) {
+        const struct lease *lease = &leases->entries[i];
+        const uint64_t silent_ns = silent_at(leases, lease);
+        if (lease->answered && !lease->answered_ns)
+            return now_ns;
+        if (silent_ns > now_ns && silent_ns < at)
+            at = silent_ns;
+    }
+    const uint64_t commit_ns = leases_commit_at(leases);
+    return commit_ns > now_ns && commit_ns < at ? commit_ns : at;
+}

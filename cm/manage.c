@@ -1,0 +1,223 @@
+/* manage.c - see manage.h; lease.h has the rules of time.
+ *
+ * Invariants:
+ *  M1 A lease is granted only by CM_EVENT_TIME: its clock was read after the Renew was here, however long this process
+ *     stood still before.
+ *  M2 Nothing is granted, proposed or committed before the configuration in force names this manager.
+ *  M3 A member is removed only if every other one is either present, so that it can take over, or silent too; and
+ *     only if one is present: where nobody is, this manager may be the one that is cut off.
+ */
+#include "cm/manage.h"
+
+#include <stdio.h>
+
+#include "cm/actions.h"
+#include "cm/failover.h"
+#include "common/base/assert.h"
+#include "common/base/error.h"
+
+/* The member that joined by this connection; NULL: none that this manager knows. */
+static struct lease *lease_of(struct cm_state *state, uint32_t connection)
+{
+    const struct connection *peer = &state->connections[connection];
+    return peer->member ? leases_of(&state->leases, peer->server) : NULL;
+}
+
+/* --- leases --- */
+
+static void answer_renew(struct cm_state *state, uint32_t connection, bool granted)
+{
+    struct connection *peer = &state->connections[connection];
+    struct cm_action *action = actions_answer(state, CM_ACTION_LEASE, connection, peer->renew_tag);
+    action->now_ns = state->now_ns;
+    action->granted = granted;
+    peer->renews = false;
+    state->renewing--;
+}
+
+/* A second one answers the first. */
+void manage_renewed(struct cm_state *state, const struct cm_event *event)
+{
+    struct connection *peer = &state->connections[event->connection];
+    if (peer->renews)
+        answer_renew(state, event->connection, false);
+    peer->renews = true;
+    peer->renew_tag = event->tag;
+    peer->renew_term = event->known_term;
+    state->renewing++;
+    struct lease *lease = lease_of(state, event->connection);
+    if (lease)
+        leases_renewed(&state->leases, lease, event->known_term,
+                       event->manager == state->options.incarnation ? event->manager_ns : 0,
+                       state->now_ns);
+}
+
+/* M1 */
+void manage_tick(struct cm_state *state)
+{
+    state->looks = true;
+    leases_tick(&state->leases, state->now_ns);
+    const bool grant = state->leads && leases_may_grant(&state->leases, state->now_ns);
+    for (uint32_t i = 0; state->renewing > 0 && i < state->connection_limit; i++) {
+        const struct connection *peer = &state->connections[i];
+        if (!peer->renews)
+            continue;
+        struct lease *lease = lease_of(state, i);
+        const bool granted = grant && lease && peer->renew_term <= state->config->term;
+        if (granted)
+            lease->granted_ns = state->now_ns;
+        answer_renew(state, i, granted);
+    }
+}
+
+void manage_closed(struct cm_state *state, uint32_t connection)
+{
+    state->renewing -= state->connections[connection].renews;
+}
+
+/* --- committed --- */
+
+static void send_committed(struct cm_state *state, uint32_t connection)
+{
+    actions_answer(state, CM_ACTION_COMMITTED, connection, 0)->term = state->leases.committed;
+}
+
+void manage_adopted(struct cm_state *state, const struct cm_event *event)
+{
+    struct lease *lease = lease_of(state, event->connection);
+    if (!lease)
+        return;
+    leases_adopted(&state->leases, lease, event->known_term, state->now_ns);
+    if (leases_is_committed(&state->leases))
+        send_committed(state, event->connection);
+}
+
+void manage_joined(struct cm_state *state, uint32_t connection, bool serves)
+{
+    struct lease *lease = lease_of(state, connection);
+    if (!lease)
+        return;
+    if (serves)
+        leases_serves(lease, state->now_ns);
+    if (leases_is_committed(&state->leases))
+        send_committed(state, connection);
+}
+
+static unsigned long long since_ms(const struct cm_state *state, uint64_t then_ns)
+{
+    return (state->now_ns - then_ns) / NS_PER_MS;
+}
+
+static void tell_silent(struct cm_state *state)
+{
+    char *story = state->stories[0];
+    size_t at = 0;
+    for (uint32_t i = 0; i < state->leases.count && at < sizeof state->stories[0]; i++) {
+        struct lease *lease = &state->leases.entries[i];
+        const bool silent = leases_presence(&state->leases, lease, state->now_ns) == LEASE_SILENT;
+        if (silent && !lease->told)
+            at += (size_t)snprintf(
+                story + at, sizeof state->stories[0] - at, "%s%u(%s)",
+                at ? "," : "server=", lease->server,
+                leases_is_late(&state->leases, lease, state->now_ns) ? "not_adopted" : "no_word");
+        lease->told = silent;
+    }
+    if (at)
+        actions_tell(state, "server_silent", story);
+}
+
+void manage_commit(struct cm_state *state)
+{
+    if (!state->leads || !state->leases.managing)
+        return;
+    tell_silent(state);
+    const uint64_t at_ns = leases_commit_at(&state->leases);
+    if (at_ns == 0 || at_ns > state->now_ns)
+        return;
+    snprintf(state->stories[2], sizeof state->stories[2], "term=%llu ms=%llu",
+             (unsigned long long)state->leases.term, since_ms(state, state->leases.begun_ns));
+    actions_tell(state, "configuration_committed", state->stories[2]);
+    leases_committed(&state->leases);
+    for (uint32_t i = 0; i < state->connection_limit; i++) {
+        if (state->connections[i].open && state->connections[i].member)
+            send_committed(state, i);
+    }
+}
+
+/* --- what is stored --- */
+
+bool manage_installed(struct cm_state *state, const struct cluster_config *before)
+{
+    const bool managed = state->leases.managing;
+    leases_follow(&state->leases, state->config, state->options.incarnation, state->asked_ns,
+                  state->now_ns);
+    char what[CM_MAX_DETAIL_BYTES - 50] = "", *story = state->stories[1];
+    const bool failover = before && failover_story(before, state->config, what, sizeof what);
+    snprintf(story, sizeof state->stories[1], "term=%llu ms=%llu%s%s",
+             (unsigned long long)state->config->term, since_ms(state, state->leases.begun_ns),
+             failover ? " " : "", what);
+    if (state->leases.managing && failover)
+        actions_tell(state, "failover", story);
+    else if (state->leases.managing && before && !managed)
+        actions_tell(state, "manager_took_over", story);
+    const bool fill = before && manage_fill_installed(state, before);
+    return failover || fill;
+}
+
+/* M2 */
+static bool propose_takeover(const struct cm_state *state, struct proposal *out)
+{
+    struct cluster_config *config = cluster_copy(state->config);
+    if (!config)
+        return false;
+    config->term++;
+    config->manager = state->options.incarnation;
+    *out = (struct proposal){.config = config};
+    return true;
+}
+
+/* M3 */
+static bool removes_any(struct cm_state *state, bool *silent)
+{
+    bool any = false, present = false;
+    for (uint32_t i = 0; i < state->config->member_count; i++) {
+        const struct lease *lease = leases_of(&state->leases, state->config->members[i].server);
+        silent[i] = false;
+        if (!lease)
+            continue;
+        const enum lease_presence presence = leases_presence(&state->leases, lease, state->now_ns);
+        if (presence == LEASE_UNSURE)
+            return false;
+        silent[i] = presence == LEASE_SILENT;
+        any = any || silent[i];
+        present = present || !silent[i];
+    }
+    return any && present;
+}
+
+bool manage_propose(struct cm_state *state, struct proposal *out)
+{
+    if (state->config->manager != state->options.incarnation)
+        return propose_takeover(state, out);
+    bool silent[CLUSTER_MAX_MEMBERS];
+    struct proposal proposal = {0};
+    if (!removes_any(state, silent))
+        return manage_fill_propose(state, out);
+    int error =
+        failover_make(state->config, silent, &proposal.config, state->detail, sizeof state->detail);
+    if (!error)
+        *out = proposal;
+    else if (error != ROWAN_ENOMEM && state->failed_term != state->config->term) {
+        state->failed_term = state->config->term;
+        actions_warn(state, "failover_impossible", state->detail);
+    }
+    return !error;
+}
+
+uint64_t manage_wake(const struct cm_state *state)
+{
+    if (state->renewing > 0)
+        return 0;
+    return state->leads && state->leases.managing ? leases_wake(&state->leases, state->now_ns)
+                                                  : UINT64_MAX;
+}

@@ -1,0 +1,146 @@
+/* manage_fill.c - when members and replicas are added (fill.h), and which.
+ *
+ * Invariants:
+ *  M4 Nothing is added before the configuration in force is committed, nor while a member is not known to be present: else
+ *     a cold start may be coming, or somebody is about to be removed.
+ *  M5 A server is added only if it reported in this registration epoch, and a moment ago, or all would wait for one that has
+ *     ended.
+ */
+#include "cm/manage.h"
+
+#include <stdio.h>
+
+#include "cm/actions.h"
+#include "cm/fill.h"
+#include "cm/refusal.h"
+
+/* M5. Servers report ten times a second. */
+#define MOMENT_NS NS_PER_S
+
+void manage_filled(struct cm_state *state, const struct cm_event *event)
+{
+    const struct connection *peer = &state->connections[event->connection];
+    const struct shard *row = peer->member && event->shard < CLUSTER_MAX_SHARDS
+                                  ? cluster_shard(state->config, (uint16_t)event->shard)
+                                  : NULL;
+    if (!row || row->primary != peer->server || row->epoch != event->epoch)
+        return;
+    struct fills *fills = &state->fills;
+    const uint32_t at = (uint32_t)(row - state->config->shards);
+    for (uint32_t i = 0; i < row->filling_count; i++) {
+        if (row->filling[i] == event->server)
+            fills->filled[at] |= (uint8_t)(1 << i);
+    }
+}
+
+_Static_assert(CLUSTER_MAX_REPLICAS - 1 <= 8, "a bit for each replica that fills");
+
+static void find_joining(const struct cm_state *state, struct fill_from *from)
+{
+    for (uint32_t i = 0; i < state->registered.count; i++) {
+        const struct registration *entry = &state->registered.entries[i];
+        const struct member *member = cluster_member(state->config, entry->join.server);
+        if (!registrations_is_current(&state->registered, entry) ||
+            state->now_ns - entry->reported_ns > MOMENT_NS) /* M5 */
+            continue;
+        if (member && member->kept)
+            from->back.joins[from->back.came++] = &entry->join;
+        else if (!member && state->config->member_count + from->join_count < CLUSTER_MAX_MEMBERS)
+            from->joins[from->join_count++] = &entry->join;
+    }
+}
+
+/* Logged once for each configuration. */
+static void admit_kept(struct cm_state *state, struct comeback *back)
+{
+    comeback_admit(back, state->config);
+    if (back->count == back->came || state->waits_term == state->config->term)
+        return;
+    state->waits_term = state->config->term;
+    actions_warn(state, "kept_server_waits",
+                 "a server that holds the last replicas of some shards is back without whole data "
+                 "of one of them: it waits until all that hold this shard are back");
+}
+
+bool manage_fill_propose(struct cm_state *state, struct proposal *out)
+{
+    if (!state->looks || !leases_is_committed(&state->leases) ||
+        !leases_may_grant(&state->leases, state->now_ns)) /* M4 */
+        return false;
+    state->looks = false;
+    struct fill_from from = {.old = state->config, .filled = state->fills.filled};
+    find_joining(state, &from);
+    admit_kept(state, &from.back);
+    struct proposal proposal = {0};
+    if (fill_make(&from, &proposal.config) || !proposal.config)
+        return false;
+    *out = proposal;
+    return true;
+}
+
+static void forget_filled(struct cm_state *state, const struct cluster_config *before)
+{
+    for (uint32_t i = 0; i < before->shard_count; i++) {
+        if (before->shards[i].epoch != state->config->shards[i].epoch)
+            state->fills.filled[i] = 0;
+    }
+}
+
+static void remember_removed(struct cm_state *state, const struct cluster_config *before)
+{
+    for (uint32_t i = 0; i < before->member_count; i++) {
+        const struct member *old = &before->members[i];
+        const struct member *now = cluster_member(state->config, old->server);
+        if (!now || now->incarnation != old->incarnation)
+            state->removed[old->server] = old->incarnation;
+    }
+}
+
+/* Of the servers that joined, the one that has waited longest. */
+static uint64_t waited_since(const struct cm_state *state, const struct cluster_config *before)
+{
+    uint64_t since_ns = state->now_ns;
+    for (uint32_t i = 0; i < state->registered.count; i++) {
+        const struct registration *entry = &state->registered.entries[i];
+        if (refusal_is_member(state->config, entry->join.server, entry->join.incarnation) &&
+            !refusal_is_member(before, entry->join.server, entry->join.incarnation) &&
+            entry->since_ns < since_ns)
+            since_ns = entry->since_ns;
+    }
+    return since_ns;
+}
+
+static void tell(struct cm_state *state, char *out, const char *event, const char *what,
+                 const char *value, uint64_t since_ns)
+{
+    snprintf(out, CM_MAX_DETAIL_BYTES + 1, "term=%llu %s=%s ms=%llu",
+             (unsigned long long)state->config->term, what, value,
+             (unsigned long long)((state->now_ns - since_ns) / NS_PER_MS));
+    actions_tell(state, event, out);
+}
+
+bool manage_fill_installed(struct cm_state *state, const struct cluster_config *before)
+{
+    struct fills *fills = &state->fills;
+    struct fill_story story;
+    remember_removed(state, before);
+    forget_filled(state, before);
+    const bool any = fill_story(before, state->config, &story);
+    if (story.left && !fills->since_ns)
+        fills->since_ns = state->now_ns;
+    char count[40];
+    if (any && state->leases.managing && story.joined)
+        tell(state, state->stories[3], "server_joined", "server", story.servers,
+             waited_since(state, before));
+    if (any && state->leases.managing && story.began) {
+        snprintf(count, sizeof count, "%u", story.began);
+        tell(state, state->stories[4], "filling", "shards", count, fills->since_ns);
+    }
+    if (any && state->leases.managing && story.ended) {
+        snprintf(count, sizeof count, "%u left=%u", story.ended, story.left);
+        tell(state, state->stories[5], "filled", "shards", count, fills->since_ns);
+    }
+    if (!story.left)
+        fills->since_ns = 0;
+    return any;
+}

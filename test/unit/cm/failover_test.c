@@ -1,0 +1,136 @@
+/* failover_test.c - the configuration without members that fell silent. */
+#include "cm/failover.h"
+#include "common/base/error.h"
+#include "test/lib/unit.h"
+
+enum { MEMBERS = 4, SHARDS = 6 };
+
+/* Primary, full backups, filling ones; 0: no more. */
+struct row {
+    uint32_t primary;
+    uint32_t backups[3], filling[2];
+};
+
+static const struct row rows[SHARDS] = {
+    {1, {2, 3}, {0}}, {1, {3, 2}, {4}}, {1, {2}, {3, 4}},
+    {2, {1, 3}, {0}}, {3, {4}, {1}},    {4, {0}, {0}},
+};
+
+static struct cluster_config *make(const struct row *from)
+{
+    struct cluster_config *config = cluster_create(MEMBERS, SHARDS);
+    config->term = 10;
+    config->cluster = 77;
+    config->block_limit = 64;
+    config->replicas = 3;
+    config->next_client_id = 1025;
+    config->manager = 5;
+    config->lease_ms = 500;
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        config->members[i] = (struct member){.server = i + 1, .incarnation = 100 + i, .workers = 2};
+        snprintf(config->members[i].address, sizeof config->members[i].address, "shm:/%u", i);
+    }
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        struct shard *shard = &config->shards[i];
+        *shard = (struct shard){.id = (uint16_t)i, .epoch = 7, .primary = from[i].primary};
+        shard->first_slot = (uint16_t)(i * 100);
+        shard->last_slot = (uint16_t)(i + 1 < SHARDS ? i * 100 + 99 : SLOT_COUNT - 1);
+        while (from[i].backups[shard->backup_count]) {
+            shard->backups[shard->backup_count] = from[i].backups[shard->backup_count];
+            shard->backup_count++;
+        }
+        while (shard->filling_count < 2 && from[i].filling[shard->filling_count]) {
+            shard->filling[shard->filling_count] = from[i].filling[shard->filling_count];
+            shard->filling_count++;
+        }
+    }
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    return config;
+}
+
+static struct cluster_config *after(const struct cluster_config *old, uint32_t one, uint32_t other)
+{
+    bool silent[MEMBERS] = {false};
+    for (uint32_t i = 0; i < old->member_count; i++)
+        silent[i] = old->members[i].server == one || old->members[i].server == other;
+    struct cluster_config *config;
+    char why[200];
+    assert_int_equal(failover_make(old, silent, &config, why, sizeof why), ROWAN_OK);
+    assert_int_equal(config->term, old->term + 1);
+    return config;
+}
+
+static void assert_row(const struct cluster_config *config, uint16_t shard, struct row row,
+                       uint32_t epoch)
+{
+    const struct shard *found = cluster_shard(config, shard);
+    assert_int_equal(found->primary, row.primary);
+    assert_int_equal(found->epoch, epoch);
+    uint32_t backups = 0, filling = 0;
+    while (row.backups[backups])
+        backups++;
+    while (filling < 2 && row.filling[filling])
+        filling++;
+    assert_int_equal(found->backup_count, backups);
+    assert_int_equal(found->filling_count, filling);
+    assert_memory_equal(found->backups, row.backups, backups * sizeof row.backups[0]);
+    assert_memory_equal(found->filling, row.filling, filling * sizeof row.filling[0]);
+}
+
+TEST(full_backups_lead_the_shards_of_one_that_is_silent_and_those_that_lead_fewest_come_first)
+{
+    struct cluster_config *old = make(rows), *config = after(old, 1, 0);
+    assert_int_equal(config->member_count, 3);
+    assert_null(cluster_member(config, 1));
+    assert_row(config, 0, (struct row){2, {3}, {0}}, 8); /* 2 and 3 lead one each */
+    assert_row(config, 1, (struct row){3, {2}, {4}}, 8); /* now 2 leads two */
+    assert_row(config, 2, (struct row){2, {0}, {3, 4}}, 8);
+    assert_row(config, 3, (struct row){2, {3}, {0}}, 8);
+    assert_row(config, 4, (struct row){3, {4}, {0}}, 8);
+    assert_row(config, 5, rows[5], 7);
+    assert_int_equal(cluster_shard(config, 0)->worker, 1); /* shard 3 is worker 0's */
+    char story[200];
+    assert_true(failover_story(old, config, story, sizeof story));
+    assert_string_equal(story, "removed=1 kept=- promoted=3 unserved=0");
+    assert_false(failover_story(old, old, story, sizeof story));
+    cluster_release(config);
+    cluster_release(old);
+}
+
+TEST(the_last_full_replicas_are_kept_for_their_shards_and_for_nothing_else)
+{
+    struct cluster_config *old = make(rows), *config = after(old, 1, 2);
+    assert_int_equal(config->member_count, 4);
+    assert_true(cluster_member(config, 1)->kept && cluster_member(config, 2)->kept);
+    assert_false(cluster_member(config, 3)->kept || cluster_member(config, 4)->kept);
+    assert_row(config, 0, (struct row){3, {0}, {0}}, 8);
+    assert_row(config, 1, (struct row){3, {0}, {4}}, 8);
+    assert_row(config, 2, rows[2], 7); /* the filling ones are never promoted */
+    assert_row(config, 3, (struct row){3, {0}, {0}}, 8);
+    assert_row(config, 4, (struct row){3, {4}, {0}}, 8);
+    char story[200];
+    failover_story(old, config, story, sizeof story);
+    assert_string_equal(story, "removed=- kept=1,2 promoted=3 unserved=1");
+
+    struct cluster_config *next = after(config, 4, 0);
+    assert_row(next, 2, (struct row){1, {2}, {3}}, 8);
+    assert_row(next, 5, rows[5], 7);
+    assert_true(cluster_member(next, 1)->kept && cluster_member(next, 4)->kept);
+    cluster_release(next);
+    cluster_release(config);
+    cluster_release(old);
+}
+
+TEST(a_shard_without_an_epoch_left_is_said)
+{
+    struct cluster_config *old = make(rows), *config = NULL;
+    const bool silent[MEMBERS] = {true};
+    char why[200];
+    old->shards[3].epoch = CLUSTER_MAX_EPOCH;
+    assert_int_equal(failover_make(old, silent, &config, why, sizeof why), ROWAN_ETOOMANY);
+    assert_non_null(strstr(why, "shard 3 has used up"));
+    assert_null(config);
+    cluster_release(old);
+}
+
+UNIT_MAIN(NULL, NULL)

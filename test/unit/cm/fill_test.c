@@ -1,0 +1,318 @@
+/* fill_test.c - servers that come or come back, and replicas that fill. */
+#define TEST_FIXTURE world_setup, world_teardown
+
+#include "cm/fill.h"
+#include "common/base/error.h"
+#include "test/lib/unit.h"
+#include "test/unit/cm/lease_fixture.h"
+
+/* --- the configuration --- */
+
+enum { SHARDS = 4 };
+
+/* Servers 1 to 3, shards as in `rows`: primary, a full backup, one that fills; 0: none. */
+static struct cluster_config *make(const uint32_t rows[SHARDS][3])
+{
+    struct cluster_config *config = cluster_create(3, SHARDS);
+    config->term = 10;
+    config->cluster = 77;
+    config->block_limit = 64;
+    config->replicas = 2;
+    config->next_client_id = 1025;
+    config->manager = 5;
+    config->lease_ms = 500;
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct cm_join join = world_join_of(i + 1);
+        config->members[i] = join_member(&join);
+    }
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        struct shard *shard = &config->shards[i];
+        *shard = (struct shard){.id = (uint16_t)i, .epoch = 7, .primary = rows[i][0]};
+        shard->first_slot = (uint16_t)(i * 100);
+        shard->last_slot = (uint16_t)(i + 1 < SHARDS ? i * 100 + 99 : SLOT_COUNT - 1);
+        if (rows[i][1])
+            shard->backups[shard->backup_count++] = rows[i][1];
+        if (rows[i][2])
+            shard->filling[shard->filling_count++] = rows[i][2];
+    }
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    return config;
+}
+
+/* NULL: nothing changes. Servers with their bits set join. Ends `old`. */
+static struct cluster_config *after(struct cluster_config *old, uint32_t joining,
+                                    const uint8_t filled[SHARDS])
+{
+    struct cm_join joins[8];
+    struct fill_from from = {.old = old, .filled = filled};
+    for (uint32_t server = 1; server < 8; server++) {
+        joins[server] = world_join_of(server);
+        if (joining & 1u << server)
+            from.joins[from.join_count++] = &joins[server];
+    }
+    struct cluster_config *config;
+    assert_int_equal(fill_make(&from, &config), ROWAN_OK);
+    assert_true(!config || config->term == old->term + 1);
+    cluster_release(old);
+    return config;
+}
+
+static void assert_row(const struct cluster_config *config, uint16_t shard, uint32_t epoch,
+                       uint32_t backup, uint32_t filling)
+{
+    const struct shard *row = cluster_shard(config, shard);
+    assert_int_equal(row->epoch, epoch);
+    assert_int_equal(row->backup_count, backup != 0);
+    assert_int_equal(row->backups[0], backup);
+    assert_int_equal(row->filling_count, filling != 0);
+    assert_int_equal(row->filling[0], filling);
+}
+
+static const uint8_t none[SHARDS] = {0};
+
+TEST(members_that_are_replicas_of_fewest_shards_fill_what_lacks_some)
+{
+    struct cluster_config *config = after(
+        make((const uint32_t[][3]){{1, 2, 0}, {1, 0, 0}, {2, 0, 0}, {1, 0, 0}}), 1u << 4, none);
+    assert_int_equal(config->member_count, 4);
+    assert_string_equal(cluster_member(config, 4)->address, "shm:/run/server-4");
+    assert_row(config, 0, 7, 2, 0);
+    assert_row(config, 1, 8, 0, 3); /* 3 and 4 are none's */
+    assert_row(config, 2, 8, 0, 4);
+    assert_row(config, 3, 8, 0, 3);
+    cluster_release(config);
+}
+
+TEST(a_replica_that_has_all_is_a_full_backup_and_the_others_go_on)
+{
+    struct cluster_config *old =
+        make((const uint32_t[][3]){{1, 0, 2}, {1, 0, 2}, {2, 3, 0}, {3, 1, 0}});
+    struct cluster_config *config = after(cluster_hold(old), 0, (const uint8_t[SHARDS]){[1] = 1});
+    assert_row(config, 0, 7, 0, 2);
+    assert_row(config, 1, 8, 2, 0);
+    assert_row(config, 2, 7, 3, 0);
+    struct fill_story story;
+    assert_true(fill_story(old, config, &story));
+    assert_true(story.joined == 0 && story.began == 0 && story.ended == 1 && story.left == 1);
+    cluster_release(old);
+    cluster_release(config);
+}
+
+TEST(nothing_changes_where_nobody_is_left_to_fill)
+{
+    const uint32_t rows[][3] = {{1, 2, 0}, {1, 3, 0}, {2, 0, 3}, {3, 1, 0}};
+    assert_null(after(make(rows), 0, none));
+    struct cluster_config *old = make(rows);
+    old->replicas = 5; /* all members are replicas of it */
+    for (uint32_t i = 0; i < SHARDS; i++)
+        old->shards[i].backups[old->shards[i].backup_count++] = i == 0   ? 3
+                                                                : i == 1 ? 2
+                                                                : i == 2 ? 1
+                                                                         : 2;
+    assert_null(after(old, 0, none));
+}
+
+TEST(a_shard_without_an_epoch_left_or_that_is_kept_stays_as_it_is)
+{
+    struct cluster_config *old =
+        make((const uint32_t[][3]){{1, 0, 2}, {3, 0, 0}, {2, 1, 0}, {1, 2, 0}});
+    old->shards[0].epoch = CLUSTER_MAX_EPOCH;
+    old->members[2].kept = true;
+    assert_null(after(old, 0, (const uint8_t[SHARDS]){[0] = 1}));
+}
+
+/* --- when --- */
+
+/* Server 3 fell silent and was removed, and that is committed. */
+static struct world *without_three(void)
+{
+    struct world *world = committed_cluster();
+    const uint64_t present = last[3].manager_ns;
+    renew(world, 3);
+    run(world, FIRST_TWO, present + 2 * LEASE);
+    world_settle(world);
+    assert_int_equal(term(world), 2);
+    world_adopt(world, 1, 2);
+    world_adopt(world, 2, 2);
+    run(world, FIRST_TWO, world->now_ns + 2 * LEASE);
+    assert_int_equal(committed(world, 2), FIRST_TWO);
+    world_close(world, 3);
+    memset(&last[3], 0, sizeof last[3]);
+    world_forget(world);
+    return world;
+}
+
+/* The next process of server 3 has come, and fills. */
+static struct world *with_three_again(void)
+{
+    struct world *world = without_three();
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    world_join(world, 3, 6, &join);
+    run(world, FIRST_TWO, world->now_ns + LEASE / 4);
+    assert_int_equal(term(world), 3);
+    return world;
+}
+
+static const struct shard *row(const struct world *world)
+{
+    return &cm_state_config(world->state)->shards[0];
+}
+
+static void commit(struct world *world)
+{
+    adopt_all(world);
+    run(world, ALL, world->now_ns + 2 * LEASE);
+    assert_int_equal(committed(world, term(world)), ALL);
+}
+
+TEST(a_server_that_was_removed_comes_back_and_fills)
+{
+    struct world *world = with_three_again();
+    assert_int_equal(cluster_member(cm_state_config(world->state), 3)->incarnation, 100003);
+    assert_true(row(world)->epoch == 3 &&
+                shard_has_filling(cm_state_config(world->state)->shards, 3));
+    assert_configuration(world_last(world, 3), 0, 3, true);
+    assert_string_equal(world_warning(world, "server_joined"), "term=3 server=3 ms=25");
+    assert_string_equal(world_warning(world, "filling"), "term=3 shards=24 ms=0");
+
+    commit(world);
+    world_filled(world, row(world)->primary, 0, 3, 3, true);
+    run(world, ALL, world->now_ns + LEASE / 4);
+    assert_true(row(world)->epoch == 4 && row(world)->filling_count == 0 &&
+                row(world)->backup_count == 2);
+    assert_string_equal(world_warning(world, "filled"), "term=4 shards=1 left=23 ms=225");
+    assert_int_equal(cm_state_config(world->state)->shards[1].epoch, 3);
+}
+
+TEST(grants_go_on_while_a_server_comes_and_end_if_it_does_not)
+{
+    struct world *world = with_three_again();
+    const uint64_t since = world->now_ns - LEASE / 4; /* of the look at the clock before */
+    assert_int_equal(run(world, FIRST_TWO, since + LEASE), FIRST_TWO);
+    run(world, FIRST_TWO, since + LEASE + LEASE / 2);
+    assert_int_equal(run(world, FIRST_TWO, world->now_ns + 1), 0);
+    run(world, FIRST_TWO, since + 3 * LEASE);
+    world_settle(world);
+    assert_null(cluster_member(cm_state_config(world->state), 3));
+}
+
+TEST(nobody_is_added_before_the_configuration_in_force_is_committed)
+{
+    struct world *world = committed_cluster();
+    const uint64_t present = last[3].manager_ns;
+    renew(world, 3);
+    run(world, FIRST_TWO, present + 2 * LEASE);
+    world_settle(world);
+    world_close(world, 3);
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    world_join(world, 3, 6, &join);
+    for (int i = 0; i < 8; i++) {
+        run(world, FIRST_TWO, world->now_ns + LEASE / 4);
+        world_repeat_joins(world);
+    }
+    assert_int_equal(term(world), 2);
+    world_adopt(world, 1, 2);
+    world_adopt(world, 2, 2);
+    run(world, FIRST_TWO, world->now_ns + LEASE);
+    assert_int_equal(term(world), 3);
+}
+
+TEST(nobody_is_added_while_a_member_may_be_silent)
+{
+    struct world *world = without_three();
+    run(world, 1u << 1, world->now_ns + LEASE + LEASE / 2);
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    world_join(world, 3, 6, &join);
+    run(world, 1u << 1, world->now_ns + LEASE / 4 - 1);
+    assert_false(world->storing);
+}
+
+/* Servers 1 and 2 renew, and nothing is answered by the coordination service. */
+static void pass(struct world *world, uint64_t ns)
+{
+    for (uint64_t end = world->now_ns + ns; world->now_ns < end;) {
+        world_round(world, world->now_ns + LEASE / 4);
+        renew(world, 1);
+        renew(world, 2);
+    }
+}
+
+TEST(a_server_whose_coming_took_long_to_store_has_its_time_from_then_on)
+{
+    struct world *world = without_three();
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    world_join(world, 3, 6, &join);
+    pass(world, 4 * LEASE);
+    world_settle(world);
+    assert_int_equal(term(world), 3);
+    run(world, FIRST_TWO, world->now_ns + 2 * LEASE - 1);
+    assert_int_equal(term(world), 3);
+}
+
+TEST(only_a_server_that_has_just_reported_is_added)
+{
+    struct world *world = without_three();
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    world_join_once(world, 3, 6, &join); /* before it knows the registration epoch */
+    run(world, FIRST_TWO, world->now_ns + LEASE);
+    assert_int_equal(term(world), 2);
+    world_step(world, &(struct cm_event){
+                          .kind = CM_EVENT_CHANGED}); /* until it is read nothing is proposed */
+    world_repeat_joins(world);
+    pass(world, NS_PER_S + LEASE);
+    world_settle(world);
+    run(world, FIRST_TWO, world->now_ns + LEASE);
+    assert_int_equal(term(world), 2);
+}
+
+TEST(a_server_that_waits_to_be_added_holds_up_no_cold_start)
+{
+    struct world *world = without_three();
+    struct cm_join join = world_rejoin_of(world, 3, 1), joins[2];
+    world_join_once(world, 3, 6, &join); /* and never again */
+    world->connections[3].waits = false;
+    world_rejoin_all(world, 2, 2, joins);
+    world_restart_all(world, 2, joins);
+    world_settle(world);
+    assert_int_equal(term(world), 3);
+    assert_int_equal(cluster_member(cm_state_config(world->state), 1)->incarnation, 200001);
+    assert_int_equal(cm_state_config(world->state)->member_count, 2);
+}
+
+TEST(only_servers_of_the_list_are_added_and_no_process_a_second_time)
+{
+    struct world *world = without_three();
+    struct cm_join join = world_rejoin_of(world, SERVERS + 1, 1);
+    world_join(world, 30, 6, &join);
+    assert_failure(world_last(world, 30), ROWAN_EREFUSED, "not among the servers");
+    join = world_join_of(3); /* it was not told that it is a member */
+    world_join(world, 31, 6, &join);
+    assert_failure(world_last(world, 31), ROWAN_EREFUSED, "was removed");
+}
+
+TEST(a_server_waits_while_its_last_process_is_a_member_also_without_data)
+{
+    struct world *world = committed_cluster();
+    world_format_all(world, SERVERS);
+    world_have_clients(world);
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    join.data_cluster = 0;
+    world_join(world, 33, 6, &join);
+    assert_failure(world_last(world, 33), ROWAN_EAGAIN, "with leases it waits");
+}
+
+TEST(what_fills_is_full_only_by_the_word_of_its_primary_on_the_row_in_force)
+{
+    struct world *world = with_three_again();
+    commit(world);
+    const uint32_t primary = row(world)->primary, backup = row(world)->backups[0];
+    world_filled(world, backup, 0, 3, 3, false);
+    world_filled(world, primary, 0, 2, 3, false);
+    world_filled(world, primary, 0, 4, 3, false);
+    world_filled(world, primary, 0, 3, backup, false);
+    world_filled(world, primary, UINT16_MAX, 3, 3, false);
+    run(world, ALL, world->now_ns + LEASE);
+    assert_int_equal(term(world), 3);
+}
+
+UNIT_MAIN(NULL, NULL)

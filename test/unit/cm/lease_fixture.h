@@ -1,0 +1,38 @@
+/* lease_fixture.h - a cluster with leases, and its members' part in time. Connection and server have the same number. */
+#ifndef TEST_UNIT_CM_LEASE_FIXTURE_H
+#define TEST_UNIT_CM_LEASE_FIXTURE_H
+
+#include "common/base/clock.h"
+#include "test/unit/cm/world.h"
+
+enum { SERVERS = 3, LEASE_MS = 100 };
+
+#define LEASE   (LEASE_MS * NS_PER_MS)
+#define LONGEST (LEASE + LEASE / 256 + NS_PER_MS)
+
+enum { ALL = 0xe, FIRST_TWO = 0x6 };
+
+extern struct world_renewal last[SERVERS + 1]; /* what each member brings back */
+
+/* Three servers and replicas. */
+struct cm_state_options options_of(uint64_t manager);
+struct world *manager_at(uint64_t incarnation, uint64_t now_ns);
+
+/* A new cluster, its configuration of term 1 in force; and one that is committed: nothing sent is remembered. */
+struct world *cluster(void);
+struct world *committed_cluster(void);
+
+uint64_t term(const struct world *world);
+
+/* The member's renewal, and the answer in the same moment. */
+bool renew(struct world *world, uint32_t server);
+
+/* Members whose bits are set renew every quarter of a lease up to `until_ns`. Bits of those that got the last one granted. */
+uint32_t run(struct world *world, uint32_t members, uint64_t until_ns);
+
+/* To whom it was said that this term is committed. */
+uint32_t committed(const struct world *world, uint64_t of);
+
+void adopt_all(struct world *world);
+
+#endif

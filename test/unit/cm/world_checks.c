@@ -1,0 +1,291 @@
+/* world_checks.c - what a configuration that is stored may change:
+ *  - a cold start replaces no process that runs, raises every epoch, and counts exactly the replicas that brought
+ *    whole data, or, of a shard without one, those possibly incomplete; or, before the first client id, all;
+ *  - a failover removes or keeps members and nothing else; a shard loses exactly what failed, never its last full
+ *    replica, and nothing becomes full by it;
+ *  - what adds members and replicas leaves all that was there, and nothing becomes full that does not have all; but a shard
+ *    that was kept goes to those of its full replicas that return with whole data or, if all return, with the best;
+ *  - another manager changes nothing else;
+ *  - the first client ids are reserved when every member has said that its PM is formatted. */
+#include "test/unit/cm/world_checks.h"
+
+#include "test/lib/asserts.h"
+
+static const struct cm_join *report_of(const struct world_store *store,
+                                       const struct cluster_config *config, uint32_t server)
+{
+    const struct member *member = cluster_member(config, server);
+    assert_non_null(member);
+    for (uint32_t i = 0; i < store->report_count; i++) {
+        const struct cm_join *report = &store->reports[i];
+        if (report->server == server && report->incarnation == member->incarnation)
+            return report;
+    }
+    fail_msg("nobody ever joined as server %u with incarnation %llu", server,
+             (unsigned long long)member->incarnation);
+    return NULL;
+}
+
+/* 0: no data, 1: possibly incomplete, 2: whole. Nothing was lost of a cluster in which nothing was written. */
+static int quality(const struct world_store *store, const struct cluster_config *config,
+                   uint32_t server, uint16_t shard)
+{
+    const struct cm_join *report = report_of(store, config, server);
+    if (config->next_client_id == 1)
+        return 2;
+    if (report->data_cluster == 0)
+        return 0;
+    assert_int_equal(report->data_cluster, config->cluster);
+    return report->possibly_incomplete || damage_concerns(&report->damage, config, shard) ? 1 : 2;
+}
+
+static bool holds(const struct shard *shard, uint32_t server)
+{
+    return shard->primary == server || shard_has_backup(shard, server);
+}
+
+static void check_cold_shard(const struct world_store *store, const struct cluster_config *config,
+                             const struct shard *before, const struct shard *after)
+{
+    assert_true(after->id == before->id && after->first_slot == before->first_slot &&
+                after->last_slot == before->last_slot);
+    assert_int_equal(after->epoch, before->epoch + 1);
+    assert_int_equal(after->filling_count, 0);
+    int best = 0;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        uint32_t server = config->members[i].server;
+        if (holds(before, server) && quality(store, config, server, before->id) > best)
+            best = quality(store, config, server, before->id);
+    }
+    assert_true(best > 0);
+    assert_int_equal(after->possibly_incomplete, before->possibly_incomplete || best == 1);
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        uint32_t server = config->members[i].server;
+        bool counts = holds(before, server) && quality(store, config, server, before->id) == best;
+        assert_int_equal(holds(after, server), counts);
+        if (before->primary == server && counts)
+            assert_int_equal(after->primary, server);
+    }
+}
+
+static void check_cold_start(struct world_store *store, const struct cluster_config *before,
+                             const struct cluster_config *after)
+{
+    store->cold_starts++;
+    for (uint32_t i = 0; i < before->member_count; i++) {
+        const struct member *old = &before->members[i], *new = &after->members[i];
+        const struct cm_join *report = report_of(store, after, new->server);
+        assert_int_equal(new->server, old->server);
+        assert_true(new->incarnation != old->incarnation);
+        assert_true(!store->running || store->running[old->server] != old->incarnation);
+        assert_int_equal(new->workers, report->workers);
+        assert_string_equal(new->address, report->address);
+    }
+    for (uint32_t i = 0; i < before->shard_count; i++)
+        check_cold_shard(store, after, &before->shards[i], &after->shards[i]);
+}
+
+static bool is_kept(const struct cluster_config *config, uint32_t server)
+{
+    const struct member *member = cluster_member(config, server);
+    return member && member->kept;
+}
+
+/* Members are gone or kept, and the processes are the same. */
+static bool is_failover(const struct cluster_config *before, const struct cluster_config *after)
+{
+    bool changed = false;
+    for (uint32_t i = 0; i < before->member_count; i++) {
+        const struct member *new = cluster_member(after, before->members[i].server);
+        changed = changed || (!before->members[i].kept && (!new || new->kept));
+    }
+    return changed;
+}
+
+/* No process stays. */
+static bool is_cold_start(const struct cluster_config *before, const struct cluster_config *after)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < before->member_count; i++) {
+        const struct member *new = cluster_member(after, before->members[i].server);
+        any = any || (new &&new->incarnation == before->members[i].incarnation);
+    }
+    return !any;
+}
+
+static uint32_t full_replicas(const struct shard *shard)
+{
+    return 1 + shard->backup_count;
+}
+
+static void check_failover_shard(const struct cluster_config *before, const struct shard *old,
+                                 const struct cluster_config *after, const struct shard *new)
+{
+    assert_true(new->id == old->id &&new->first_slot == old->first_slot &&new->last_slot ==
+                old->last_slot);
+    assert_int_equal(new->possibly_incomplete, old->possibly_incomplete);
+    bool any_left = false;
+    for (uint32_t i = 0; i < before->member_count; i++) {
+        const uint32_t server = before->members[i].server;
+        const bool gone = !cluster_member(after, server) || is_kept(after, server);
+        const bool held = holds(old, server);
+        any_left = any_left || (held && !gone);
+        assert_true(held || !holds(new, server)); /* nothing becomes full by it */
+    }
+    if (any_left) {
+        for (uint32_t i = 0; i < before->member_count; i++) {
+            const uint32_t server = before->members[i].server;
+            const bool gone = !cluster_member(after, server) || is_kept(after, server);
+            assert_int_equal(holds(new, server), holds(old, server) && !gone);
+        }
+    } else { /* the last ones are never dropped */
+        assert_int_equal(full_replicas(new), full_replicas(old));
+        assert_int_equal(new->primary, old->primary);
+    }
+    const bool same = new->primary == old->primary &&new->backup_count ==
+                      old->backup_count &&new->filling_count == old->filling_count;
+    assert_int_equal(new->epoch, old->epoch + !same);
+}
+
+static void check_failover(struct world_store *store, const struct cluster_config *before,
+                           const struct cluster_config *after)
+{
+    store->failovers++;
+    uint32_t running = 0;
+    for (uint32_t i = 0; i < after->member_count; i++) {
+        const struct member *member = &after->members[i];
+        assert_non_null(cluster_member(before, member->server));
+        assert_int_equal(member->incarnation, cluster_member(before, member->server)->incarnation);
+        assert_true(member->kept || !is_kept(before, member->server));
+        running += !member->kept;
+    }
+    assert_true(running > 0);
+    for (uint32_t i = 0; i < before->shard_count; i++)
+        check_failover_shard(before, &before->shards[i], after, &after->shards[i]);
+}
+
+static void check_filled_shard(const struct world_store *store, uint32_t at,
+                               const struct cluster_config *before,
+                               const struct cluster_config *after)
+{
+    const struct shard *old = &before->shards[at], *new = &after->shards[at];
+    bool changed = false;
+    assert_true(new->primary == old->primary &&new->worker == old->worker);
+    assert_int_equal(new->possibly_incomplete, old->possibly_incomplete);
+    for (uint32_t i = 0; i < after->member_count; i++) {
+        const uint32_t server = after->members[i].server;
+        assert_true(holds(new, server) || !holds(old, server));
+        if (holds(new, server) && !holds(old, server)) {
+            assert_true(shard_has_filling(old, server));
+            assert_int_equal(store->filled[at][server], old->epoch);
+        }
+        assert_true(shard_has_filling(new, server) || holds(new, server) ||
+                    !shard_has_filling(old, server));
+        changed = changed || holds(new, server) != holds(old, server) ||
+                  shard_has_filling(new, server) != shard_has_filling(old, server);
+    }
+    assert_int_equal(new->epoch, old->epoch + changed);
+    const uint32_t count = full_replicas(new) + new->filling_count;
+    assert_true(count <= after->replicas || count == full_replicas(old) + old->filling_count);
+}
+
+static bool returns(const struct cluster_config *after, uint32_t server)
+{
+    const struct member *member = cluster_member(after, server);
+    return member && !member->kept;
+}
+
+/* Its full replicas were kept. */
+static void check_kept_shard(const struct world_store *store, const struct shard *old,
+                             const struct cluster_config *before,
+                             const struct cluster_config *after, const struct shard *new)
+{
+    int best = 0;
+    uint32_t came = 0;
+    for (uint32_t i = 0; i < before->member_count; i++) {
+        const uint32_t server = before->members[i].server;
+        if (!holds(old, server) || !returns(after, server))
+            continue;
+        came++;
+        if (quality(store, after, server, old->id) > best)
+            best = quality(store, after, server, old->id);
+    }
+    if (came == 0) {
+        assert_memory_equal(new, old, sizeof *new);
+        return;
+    }
+    assert_true(best == 2 || (best == 1 && came == full_replicas(old)));
+    assert_int_equal(new->possibly_incomplete, old->possibly_incomplete || best == 1);
+    assert_int_equal(new->epoch, old->epoch + 1);
+    for (uint32_t i = 0; i < after->member_count; i++) {
+        const uint32_t server = after->members[i].server;
+        const bool counts = holds(old, server) && returns(after, server) &&
+                            quality(store, after, server, old->id) == best;
+        assert_int_equal(holds(new, server), counts);
+    }
+}
+
+static void check_fill(struct world_store *store, const struct cluster_config *before,
+                       const struct cluster_config *after)
+{
+    store->fills++;
+    for (uint32_t i = 0; i < after->member_count; i++) {
+        const struct member *new = &after->members[i], *old = cluster_member(before, new->server);
+        store->comebacks += old && old->kept && !new->kept;
+        if (old && (!old->kept || new->kept))
+            assert_memory_equal(new, old, sizeof *new);
+        else
+            assert_string_equal(new->address, report_of(store, after, new->server)->address);
+    }
+    for (uint32_t i = 0; i < before->shard_count; i++) {
+        if (is_kept(before, before->shards[i].primary))
+            check_kept_shard(store, &before->shards[i], before, after, &after->shards[i]);
+        else
+            check_filled_shard(store, i, before, after);
+    }
+    assert_true(
+        after->member_count > before->member_count ||
+        memcmp(after->shards, before->shards, after->shard_count * sizeof after->shards[0]) != 0);
+}
+
+void world_check_next(struct world_store *store, const struct cluster_config *before,
+                      const struct cluster_config *after)
+{
+    assert_int_equal(after->term, before->term + 1);
+    assert_int_equal(after->cluster, before->cluster);
+    assert_int_equal(after->block_limit, before->block_limit);
+    assert_int_equal(after->replicas, before->replicas);
+    assert_memory_equal(after->secret, before->secret, sizeof after->secret);
+    assert_int_equal(after->shard_count, before->shard_count);
+    assert_int_equal(after->lease_ms, before->lease_ms);
+    if (is_failover(before, after)) {
+        assert_int_equal(after->next_client_id, before->next_client_id);
+        assert_true(after->manager == before->manager);
+        check_failover(store, before, after);
+        return;
+    }
+    if (is_cold_start(before, after)) {
+        assert_int_equal(after->member_count, before->member_count);
+        assert_true(after->next_client_id >= before->next_client_id);
+        assert_int_equal(after->next_client_id == 1, before->next_client_id == 1);
+        assert_true(after->manager == before->manager);
+        check_cold_start(store, before, after);
+        return;
+    }
+    if (after->manager == before->manager && after->next_client_id == before->next_client_id) {
+        check_fill(store, before, after);
+        return;
+    }
+    assert_int_equal(after->member_count, before->member_count);
+    if (after->manager != before->manager)
+        assert_int_equal(after->next_client_id, before->next_client_id);
+    else
+        assert_true(after->next_client_id > before->next_client_id);
+    for (uint32_t i = 0;
+         after->next_client_id > 1 && before->next_client_id == 1 && i < before->member_count; i++)
+        assert_true(report_of(store, before, before->members[i].server)->formatted);
+    assert_memory_equal(after->members, before->members,
+                        after->member_count * sizeof after->members[0]);
+    assert_memory_equal(after->shards, before->shards,
+                        after->shard_count * sizeof after->shards[0]);
+}
