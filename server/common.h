@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "common/base/clock.h"
 #include "common/entry/entry.h"
 #include "common/fabric/fabric.h"
 #include "server/store/reclaim.h"
@@ -17,17 +18,21 @@ enum server_space {
     SPACE_NONE,  /* no writes */
 };
 
-/* The first four are fixed at creation, and so is who takes part in `reclaim`; `store` and `format` before the first
+/* The first five are fixed at creation, and so is who takes part in `reclaim`; `store` and `format` before the first
  * shard is handed out (the command that carries it makes them visible to the other roles). */
 struct server_common {
     uint32_t server;
     uint64_t incarnation;
     struct fabric *fabric;
     struct pm *pm;
+    struct clock *clock; /* for what `now_ns` of a poll is too old (worker.c, W13) */
     struct store *store; /* NULL until the server has its first configuration */
     struct entry_format format;
     struct reclaim reclaim; /* of the segments of the store */
 
+    /* Until when, by `clock`, this server may answer clients; UINT64_MAX: the configuration asks for no leases. 0 until it
+     * has one. The control role's (control_lease.c). */
+    _Atomic uint64_t lease_ns;
     _Atomic bool
         handed_out; /* each shard is in its owner's inbox; the control role wakes them then */
     _Atomic uint32_t space; /* enum server_space; set by the control role */
@@ -39,6 +44,8 @@ struct server_common {
      * The start's, then the clean role's. */
     uint64_t checkpoint, checkpoint_last;
     _Atomic bool possibly_incomplete; /* this run, as its record says; the control role's */
+    _Atomic uint64_t
+        left; /* all digest roles have left the segments of the backup log up to this number. The control role's */
     _Atomic uint64_t periods; /* after which segments became COMMITTED; wakes the clean role */
     _Atomic uint64_t kept;    /* of those, for the logs of this server; likewise, and before */
     _Atomic int error;        /* the first that ends the server; see server_fail */

@@ -236,6 +236,7 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
         random_entropy(&incarnation, sizeof incarnation);
     struct server_options options = {.server = (uint32_t)settings->server,
                                      .incarnation = incarnation,
+                                     .clock = clock_system(),
                                      .cm = settings->cm,
                                      .address = settings->address,
                                      .workers = (uint32_t)settings->workers,

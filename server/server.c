@@ -49,8 +49,8 @@ static int create_roles(struct server *server)
 int server_create(const struct server_options *options, struct fabric *fabric, struct pm *pm,
                   struct server **out)
 {
-    if (options->server == 0 || options->incarnation == 0 || options->workers == 0 ||
-        options->workers > CLUSTER_MAX_WORKERS || options->digests == 0 ||
+    if (options->server == 0 || options->incarnation == 0 || !options->clock ||
+        options->workers == 0 || options->workers > CLUSTER_MAX_WORKERS || options->digests == 0 ||
         options->digests > SERVER_MAX_DIGESTS || options->landing_segments < 2 ||
         options->landing_segments > 1024 || options->clean_percent > CLEAN_MAX_PERCENT)
         return ROWAN_EINVALID;
@@ -62,6 +62,7 @@ int server_create(const struct server_options *options, struct fabric *fabric, s
     server->common.incarnation = options->incarnation;
     server->common.fabric = fabric;
     server->common.pm = pm;
+    server->common.clock = options->clock;
     reclaim_init(&server->common.reclaim);
     int error = create_roles(server);
     if (error) {

@@ -14,6 +14,7 @@ enum { SERVER_MAX_DIGESTS = 64 };
 struct server_options {
     uint32_t server;           /* number, 1 or more */
     uint64_t incarnation;      /* not 0, never given twice */
+    struct clock *clock;       /* that the polls' `now_ns` is read from; outlives the server */
     const char *cm;            /* fabric addresses of the CMs: a list (common/cluster/managers.h) */
     const char *address;       /* of this process, where peers and clients find it */
     uint32_t workers;          /* 1 to CLUSTER_MAX_WORKERS */

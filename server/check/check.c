@@ -1,4 +1,4 @@
-/* Reads a server's PM from front to back: superblock, run records, configuration, meta table, replica table, segments. Each copy is
+/* Reads a server's PM from front to back: superblock, run records, configuration, meta table, replica table, void table, segments. Each copy is
  * looked at by the same functions as an open of the store uses. */
 #include "server/check/check.h"
 
@@ -105,6 +105,52 @@ static bool check_row(const struct pm *pm, const struct store_geometry *at, uint
 
 /* --- segments --- */
 
+static enum meta_copies read_meta(const struct pm *pm, const struct store_geometry *at,
+                                  uint64_t segment, uint64_t words[2], struct segment_meta *out)
+{
+    for (unsigned i = 0; i < 2; i++)
+        memcpy(&words[i], pm_at(pm, at->metas[i] + segment * META_BYTES), META_BYTES);
+    return metas_choose(segment, words, out);
+}
+
+static void add_void(const struct pm *pm, const struct store_geometry *at,
+                     const struct void_row *row, struct check_report *report)
+{
+    uint64_t words[2];
+    struct segment_meta meta;
+    if (row->segment < report->superblock.segments &&
+        read_meta(pm, at, row->segment, words, &meta) != METAS_DAMAGED &&
+        void_is_of(row, row->segment, &meta))
+        report->voids[report->void_count++] =
+            (struct check_void){.segment = row->segment, .from = row->from, .bytes = row->bytes};
+}
+
+static void check_voids(const struct pm *pm, const struct store_geometry *at,
+                        struct check_report *report)
+{
+    for (uint32_t i = 0; i < STORE_VOIDS; i++) {
+        struct void_row rows[2];
+        enum void_copy copies[2];
+        for (unsigned k = 0; k < 2; k++) {
+            copies[k] = void_read(pm, at->voids[k], i, &rows[k]);
+            if (copies[k] == VOID_TORN)
+                find(report, CHECK_VOID, i, at->voids[k] + (uint64_t)i * VOID_BYTES, VOID_BYTES);
+            else if (copies[k] == VOID_WHOLE && (k == 0 || memcmp(&rows[0], &rows[1], VOID_BYTES)))
+                add_void(pm, at, &rows[k], report);
+        }
+    }
+}
+
+static bool is_void(const struct check_report *report, uint64_t segment, uint32_t at)
+{
+    for (uint32_t i = 0; i < report->void_count; i++) {
+        const struct check_void *range = &report->voids[i];
+        if (range->segment == segment && at >= range->from && at - range->from < range->bytes)
+            return true;
+    }
+    return false;
+}
+
 static void check_blocks(const struct pm *pm, uint64_t segment, uint64_t start, bool committed,
                          struct check_report *report)
 {
@@ -116,7 +162,7 @@ static void check_blocks(const struct pm *pm, uint64_t segment, uint64_t start, 
         struct entry_header header = {.type = 0};
         bytes = ENTRY_ALIGN;
         bool end = at == STORE_SEGMENT_BYTES;
-        bool zero = !end && is_zero(block, ENTRY_ALIGN);
+        bool zero = !end && (is_void(report, segment, at) || is_zero(block, ENTRY_ALIGN));
         bool whole = !end && !zero &&
                      entry_decode(&format, block, STORE_SEGMENT_BYTES - at, &header, &bytes) == 0;
         if (!end && !zero && !whole) {
@@ -142,9 +188,7 @@ static void check_segment(const struct pm *pm, const struct store_geometry *at, 
     const uint64_t start = at->segments + segment * STORE_SEGMENT_BYTES;
     struct segment_meta meta, copy;
     uint64_t words[2];
-    for (unsigned i = 0; i < 2; i++)
-        memcpy(&words[i], pm_at(pm, at->metas[i] + segment * META_BYTES), META_BYTES);
-    enum meta_copies copies = metas_choose(segment, words, &meta);
+    enum meta_copies copies = read_meta(pm, at, segment, words, &meta);
     if (copies != METAS_WHOLE) {
         unsigned damaged = meta_decode(segment, words[0], &copy);
         find(report, copies == METAS_DAMAGED ? CHECK_SEGMENT : CHECK_WORD, segment,
@@ -188,6 +232,7 @@ int check_pm(const struct pm *pm, struct check_report **out)
     bool memory = check_config(pm, &at, 0, report) == 0 && check_config(pm, &at, 1, report) == 0;
     for (uint32_t shard = 0; shard < STORE_SHARD_IDS && memory; shard++)
         memory = check_row(pm, &at, (uint16_t)shard, report);
+    check_voids(pm, &at, report);
     for (uint64_t i = 0; i < report->superblock.segments && memory; i++)
         check_segment(pm, &at, i, report);
     if (!memory) {

@@ -20,6 +20,7 @@
     X(SEGMENT, "segments have two damaged words: nobody can tell what they are", "segments")       \
     X(ROW, "rows of the replica table have one damaged copy", "replica_row_copies")                \
     X(REPLICA, "rows of the replica table are damaged in both copies", "replica_rows")             \
+    X(VOID, "copies of rows of the void table are torn or damaged", "void_row_copies")             \
     X(BLOCK, "places in committed segments are damaged", "blocks")                                 \
     X(TORN, "places in other segments are torn or damaged", "blocks_torn_or_damaged")              \
     X(STALE, "free segments are not zero", "free_segments_not_zero")
@@ -42,6 +43,12 @@ struct check_row {
     struct replica_row row;
 };
 
+/* A range that the void table names. What lies there is not looked at. */
+struct check_void {
+    uint64_t segment;
+    uint32_t from, bytes;
+};
+
 /* A copy of the configuration. Its secret is not kept. */
 struct check_config {
     enum config_copy state;
@@ -58,6 +65,8 @@ struct check_report {
     uint64_t states[SEGMENT_COMMITTED + 1], owners[OWNER_KINDS]; /* segments */
     struct check_row *rows; /* those in use, and those damaged */
     uint32_t row_count;
+    struct check_void voids[2 * STORE_VOIDS]; /* of two copies that differ both */
+    uint32_t void_count;
     uint64_t blocks[ENTRY_TYPES]; /* whole ones, by entry_type */
     uint64_t entries, block_bytes;
     uint64_t found[CHECK_KINDS];

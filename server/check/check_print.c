@@ -64,11 +64,9 @@ static void add_version(struct text *text, const char *name, uint64_t version)
 
 static void add_places(struct text *text, const struct check_report *report)
 {
-    static const char *const of[CHECK_KINDS] = {[CHECK_SUPERBLOCK] = "copy",
-                                                [CHECK_CONFIG] = "copy",
-                                                [CHECK_RUN] = "slot",
-                                                [CHECK_ROW] = "shard",
-                                                [CHECK_REPLICA] = "shard"};
+    static const char *const of[CHECK_KINDS] = {
+        [CHECK_SUPERBLOCK] = "copy", [CHECK_CONFIG] = "copy", [CHECK_RUN] = "slot",
+        [CHECK_ROW] = "shard",       [CHECK_VOID] = "row",    [CHECK_REPLICA] = "shard"};
     for (uint32_t i = 0; i < report->place_count; i++) {
         const struct check_place *place = &report->places[i];
         const char *number = of[place->kind] ? of[place->kind] : "segment";
@@ -117,6 +115,9 @@ char *check_text(const struct check_report *report)
         }
         add(&text, "\n");
     }
+    for (uint32_t i = 0; i < report->void_count; i++)
+        add(&text, "void: segment %lu, %u bytes at %u of the segment\n", report->voids[i].segment,
+            report->voids[i].bytes, report->voids[i].from);
     add_counts(&text, "whole blocks", block_names, report->blocks, ENTRY_PUT, ENTRY_TYPES);
     add(&text, "  of %lu entries, %lu bytes\n", report->entries, report->block_bytes);
     for (unsigned i = 0; i < CHECK_KINDS; i++) {
@@ -161,6 +162,18 @@ static json_t *json_rows(const struct check_report *report)
     return array;
 }
 
+static json_t *json_voids(const struct check_report *report)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < report->void_count; i++) {
+        const struct check_void *range = &report->voids[i];
+        json_array_append_new(array,
+                              json_pack("{s:I,s:i,s:i}", "segment", (json_int_t)range->segment,
+                                        "from", (int)range->from, "bytes", (int)range->bytes));
+    }
+    return array;
+}
+
 static json_t *json_places(const struct check_report *report)
 {
     json_t *array = json_array();
@@ -192,17 +205,18 @@ json_t *check_json(const struct check_report *report)
     const struct superblock *block = &report->superblock;
     char cluster[17];
     snprintf(cluster, sizeof(cluster), "%016lx", block->cluster);
-    return json_pack("{s:i,s:s,s:i,s:I,s:b,s:I,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:o}",
-                     "server", (int)block->server, "cluster", cluster, "format",
-                     (int)block->format_version, "segments", (json_int_t)block->segments, "has_run",
-                     report->has_run, "last_run", (json_int_t)report->run.sequence, "runs_damaged",
-                     report->run_is_damaged, "possibly_incomplete", report->run.possibly_incomplete,
-                     "configurations", json_configs(report), "states",
-                     json_counts(state_names, report->states, 0, SEGMENT_COMMITTED + 1), "owners",
-                     json_counts(owner_names, report->owners, 0, OWNER_KINDS), "replicas",
-                     json_rows(report), "blocks",
-                     json_counts(block_names, report->blocks, ENTRY_PUT, ENTRY_TYPES), "entries",
-                     (json_int_t)report->entries, "block_bytes", (json_int_t)report->block_bytes,
-                     "damage", json_counts(names, report->found, 0, CHECK_KINDS), "found",
-                     (json_int_t)check_found(report), "places", json_places(report));
+    return json_pack(
+        "{s:i,s:s,s:i,s:I,s:b,s:I,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:o}", "server",
+        (int)block->server, "cluster", cluster, "format", (int)block->format_version, "segments",
+        (json_int_t)block->segments, "has_run", report->has_run, "last_run",
+        (json_int_t)report->run.sequence, "runs_damaged", report->run_is_damaged,
+        "possibly_incomplete", report->run.possibly_incomplete, "configurations",
+        json_configs(report), "states",
+        json_counts(state_names, report->states, 0, SEGMENT_COMMITTED + 1), "owners",
+        json_counts(owner_names, report->owners, 0, OWNER_KINDS), "replicas", json_rows(report),
+        "void", json_voids(report), "blocks",
+        json_counts(block_names, report->blocks, ENTRY_PUT, ENTRY_TYPES), "entries",
+        (json_int_t)report->entries, "block_bytes", (json_int_t)report->block_bytes, "damage",
+        json_counts(names, report->found, 0, CHECK_KINDS), "found", (json_int_t)check_found(report),
+        "places", json_places(report));
 }

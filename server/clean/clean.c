@@ -409,8 +409,12 @@ static void execute_commands(struct clean *clean)
             continue;
         }
         ASSERT(command.kind == COMMAND_READ);
+        if (command.read.shard->filling && clean->started && clean->log.open)
+            log_close(&clean->log); /* as digest.c, take_shard */
         clean->shards[command.read.shard->id] = command.read.shard;
         clean->owners[command.read.shard->id] = command.read.worker;
+        if (command.read.shard->primary)
+            clean->leads[command.read.worker] = true;
     }
 }
 

@@ -14,7 +14,9 @@ bool clean_is_under_way(const struct clean *clean, uint64_t segment)
 }
 
 /* The newest segment of a worker's log has the newest table of its clients (worker_commit.c, M4), and stays, even if the
- * worker has not written in this run: then the one before, too, as the newest may have been torn by a crash. */
+ * worker has not written in this run: then the one before, too, as the newest may have been torn by a crash. But the table
+ * of one that leads nothing any more would keep old versions, and with them tombstones, for ever: a start of which it led
+ * shards once finds no table then, which costs memory only (recover_clients.h). */
 struct newest {
     uint64_t allocation[UINT8_MAX + 1], before[UINT8_MAX + 1]; /* by number of the worker */
 };
@@ -41,7 +43,7 @@ static bool is_newest(const struct clean *clean, const struct newest *newest,
                       const struct segment_meta *meta)
 {
     const uint64_t first = newest->allocation[meta->owner_number];
-    return meta->owner == OWNER_WORKER &&
+    return meta->owner == OWNER_WORKER && clean->leads[meta->owner_number] &&
            (meta->allocation == first ||
             (first <= clean->run && meta->allocation == newest->before[meta->owner_number]));
 }

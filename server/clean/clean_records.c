@@ -43,7 +43,7 @@ static bool has_record(const struct clean *clean, const struct entry_header *hea
     if ((header->type != ENTRY_PUT && header->type != ENTRY_DELETE &&
          header->type != ENTRY_RECORD) ||
         header->client_id == 0 || header->operation == 0 || !shard || !shard->primary ||
-        version_epoch(header->version) < shard->first_epoch)
+        (shard->first_allocation == 0 && version_epoch(header->version) < shard->first_epoch))
         return false;
     *worker = clean->owners[header->shard];
     return true;

@@ -202,7 +202,8 @@ struct clean {
     struct worker **workers;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
     uint32_t owners[STORE_SHARD_IDS];            /* by id: the worker that leads it */
-    struct recover_part *part;                   /* of the start, while it lasts */
+    bool leads[UINT8_MAX + 1]; /* by number: has this worker led a shard in this run? */
+    struct recover_part *part; /* of the start, while it lasts */
     bool started;
     uint64_t now_ns;
 

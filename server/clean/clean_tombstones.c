@@ -23,7 +23,9 @@
  *      committed (design, section 3). Joins copy before the version is in the contiguous prefix; a log reconciliation
  *      before its epoch begins. And what a role still applies later, again maybe, it does from these bytes.
  *  B3  SEARCH begins when GATHER has ended, and reads each segment that a start of now on might read: all but those that
- *      are FREE, and those whose being DIRTY is durable. What this role copies meanwhile counts as met.
+ *      are FREE, and those whose being DIRTY is durable. What this role copies meanwhile counts as met. What this server had
+ *      before its replica row no start takes, and it may lie for ever where a worker has its newest table of clients
+ *      (clean_choose.c): it does not count.
  *  B4  A candidate of which B3 met an older version stays; so does one that is not where it was gathered.
  *  B5  Once the item is gone the tombstone's bytes, wherever they are, may be dropped (clean_copy.c, K7): nobody would find
  *      an older version. A crash that leaves them brings the item back, which does no harm.
@@ -164,6 +166,9 @@ static void gather(struct clean *clean, const struct entry_header *header, uint6
 static void search(struct clean *clean, const struct entry_header *header, uint64_t offset)
 {
     struct clean_tombstones *all = &clean->tombstones;
+    if (!shard_counts(clean->shards[header->shard], header->version,
+                      store_meta(clean->common->store, all->segment)))
+        return; /* B3 */
     const uint8_t *key = key_at(clean, header, offset);
     if (key ? meet(all, header->shard, index_hash(key, header->key_bytes), header->version)
             : meet_any(all, header->shard, header->version))

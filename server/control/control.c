@@ -130,8 +130,8 @@ static void dispatch_event(struct control *control, const struct fabric_event *e
                             event->quiet);
     else if (event->kind == FABRIC_QUIET)
         ((struct blog_segment *)(uintptr_t)event->context)->quiet = true;
-    else if (event->kind == FABRIC_VOID)
-        return; /* of use when somebody is shut out; else what is torn there becomes void (L3) */
+    else if (event->kind == FABRIC_VOID || event->kind == FABRIC_SHUT_OUT)
+        control_zone_event(control, event);
     else if (event->conn == control->cm_conn)
         control_config_event(control, event);
     else if (event->kind == FABRIC_ACCEPTED)
@@ -169,6 +169,12 @@ static bool execute_commands(struct control *control, struct inbox *outbox)
     while (command_pop(outbox, &command)) {
         if (command.kind == COMMAND_FETCH) {
             send_fetch(control, &command.fetch);
+        } else if (command.kind == COMMAND_SHARD) {
+            control_adopt_released(control, command.shard);
+        } else if (command.kind == COMMAND_FILLED) {
+            control_adopt_filled(control, &command.filled);
+        } else if (command.kind == COMMAND_ADOPT) {
+            control_adopt_answered(control, command.term);
         } else {
             ASSERT(command.kind == COMMAND_QUERY);
             command.query->returned = true;
@@ -185,6 +191,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     if (control->start_ns == 0)
         control->start_ns = now_ns;
     control_config_poll(control, wake_ns);
+    control_lease_poll(control, wake_ns);
     bool busy = control_stored_poll(control);
     busy |= control_open_poll(control, wake_ns);
 
@@ -204,6 +211,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         busy |= control_zone_poll(control, wake_ns);
         busy |= control_commit_poll(control, wake_ns);
         busy |= control_settled_poll(control, wake_ns);
+        busy |= control_adopt_poll(control);
     }
     busy |= control_query_poll(control, wake_ns);
     fabric_flush(control->endpoint);
@@ -246,8 +254,10 @@ void control_destroy(struct control *control)
         link_closed(control, control->links.first);
     control_zone_close(control);
     control_commit_close(control);
+    control_adopt_close(control);
     recover_destroy(control->recover);
     control_query_close(control);
+    cluster_release(control->next);
     cluster_release(control->coming);
     cluster_release(control->config);
     free(control->shards);

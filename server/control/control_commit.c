@@ -66,10 +66,22 @@ static uint64_t durable(const struct shard_state *shard)
 }
 
 /* G5 */
-static bool is_sent(const struct control *control, const struct segment_meta *meta)
+static bool is_in_use(const struct control *control, const struct segment_meta *meta)
 {
+    if (meta->owner == OWNER_DIGEST && meta->owner_number < control->options.digests)
+        return meta->allocation >= digest_stores_from(control->digests[meta->owner_number]);
     return meta->owner == OWNER_WORKER && meta->owner_number < control->options.workers &&
            meta->allocation >= worker_sends_from(control->workers[meta->owner_number]);
+}
+
+/* What landed before the shard was promoted its worker closes, once it may. */
+static uint64_t highest_closed(const struct shard_state *shard)
+{
+    if (!shard)
+        return 0;
+    const uint64_t closed = atomic_load_explicit(&shard->closed, memory_order_acquire);
+    const uint64_t landed = atomic_load_explicit(&shard->landed, memory_order_relaxed);
+    return closed > landed ? closed : landed;
 }
 
 /* G1. False: no segment is closed, or there are only such that are sent. */
@@ -86,7 +98,7 @@ static bool begin(struct control *control, uint64_t *wake_ns)
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
         control->commit_covers[i] = meta.state == SEGMENT_USED && meta.owner != OWNER_CHECKPOINT &&
-                                    !is_sent(control, &meta);
+                                    !is_in_use(control, &meta);
         noted += control->commit_covers[i];
     }
     if (noted <= control->kept) {
@@ -95,11 +107,8 @@ static bool begin(struct control *control, uint64_t *wake_ns)
         return false;
     }
     control_zone_kept(control, uncover, control);
-    for (uint32_t i = 0; i < control->config->shard_count; i++) {
-        const struct shard_state *shard = control->shards[i];
-        control->commit_needs[i] =
-            shard ? atomic_load_explicit(&shard->closed, memory_order_acquire) : 0;
-    }
+    for (uint32_t i = 0; i < control->config->shard_count; i++)
+        control->commit_needs[i] = highest_closed(control->shards[i]);
     control->commit_position = 0;
     return true;
 }

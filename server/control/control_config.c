@@ -15,9 +15,9 @@
 
 /* --- talking to the CM --- */
 
-static const struct cluster_config *known_config(const struct control *control)
+const struct cluster_config *control_config_known(const struct control *control)
 {
-    return control->config ? control->config : control->coming;
+    return control->next ? control->next : control->config ? control->config : control->coming;
 }
 
 static void send_to_cm(struct control *control, uint32_t tag, const Rowan__ControlMessage *message)
@@ -51,8 +51,8 @@ static void join(struct control *control)
     body.n_damaged = damage->count;
     body.damaged = damaged;
     body.possibly_incomplete = control->data.possibly_incomplete || damage->all;
-    body.named = known_config(control) != NULL;
-    body.known_term = body.named ? known_config(control)->term : 0;
+    body.named = control_config_known(control) != NULL;
+    body.known_term = body.named ? control_config_known(control)->term : 0;
     body.formatted = control->config != NULL;
     body.registration_epoch = control->registration_epoch;
     body.stored_term = control->stored_term;
@@ -182,11 +182,21 @@ static bool keeps_shards(const struct cluster_config *old, const struct cluster_
     return true;
 }
 
-/* A later configuration. While the server is opening it takes the place of the first one. */
+/* A later configuration. While the server is opening it takes the place of the first one, unless it changes shards. */
 static void replace_config(struct control *control, struct cluster_config *config)
 {
+    if (control->config && config->lease_ms) {
+        control_adopt_begin(control, config);
+        return;
+    }
     struct cluster_config **current = control->config ? &control->config : &control->coming;
-    if (!keeps_shards(*current, config)) {
+    const bool keeps = keeps_shards(*current, config);
+    if (!control->config && config->lease_ms && (!keeps || control->next)) {
+        cluster_release(control->next);
+        control->next = config;
+        return;
+    }
+    if (!keeps) {
         cluster_release(config);
         server_fail(control->common, ROWAN_EUNSUPPORTED,
                     "the configuration moved shards, which this version cannot do");
@@ -204,7 +214,7 @@ static void apply_config(struct control *control, struct cluster_config *config)
     const struct member *self = cluster_member(config, control->common->server);
     bool valid = config->has_secret && self && self->incarnation == control->common->incarnation &&
                  self->workers == control->options.workers;
-    const struct cluster_config *known = known_config(control);
+    const struct cluster_config *known = control_config_known(control);
     if (!valid || (known && (config->term <= known->term || config->cluster != known->cluster))) {
         log_event(LOG_DEBUG, "configuration_ignored", "term=%lu", config->term);
         cluster_release(config);
@@ -238,7 +248,7 @@ static void apply_failure(struct control *control, const Rowan__Failure *failure
         return;
     }
     note_leader(control);
-    if (error == ROWAN_EAGAIN && known_config(control))
+    if (error == ROWAN_EAGAIN && control_config_known(control))
         error = ROWAN_EREFUSED;
     if (error != ROWAN_EAGAIN) {
         server_fail(control->common, error, failure->detail);
@@ -291,6 +301,10 @@ static void cm_message(struct control *control, const struct fabric_event *event
         apply_failure(control, message->failure);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS)
         apply_configuration_is(control, tag, message->configuration_is);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_COMMITTED)
+        control_adopt_committed(control, message->committed->term);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_LEASE_IS)
+        control_lease_is(control, tag, message->lease_is);
     control_free(message);
 }
 
@@ -301,8 +315,10 @@ void control_config_event(struct control *control, const struct fabric_event *ev
         control->cm_leads = false;
         control->registration_epoch = 0;
         control->bring = false;
+        control_lease_connected(control);
         report_anew(control);
         join(control);
+        control_adopt_reconnected(control);
     } else if (event->kind == FABRIC_CLOSED) {
         leave_cm(control, control->cm_connected ? "cm_lost" : "cm_connect_failed", event->error);
     } else if (event->kind == FABRIC_MESSAGE) {

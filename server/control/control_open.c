@@ -315,8 +315,15 @@ static void serve(struct control *control)
         error = control_zone_open(control);
     if (!error)
         control_config_report(control);
-    if (error)
+    if (!error && control->config->lease_ms)
+        error = control_adopt_first(control);
+    if (error) {
         server_fail(control->common, error, "the first configuration could not be applied");
+    } else if (control->next) {
+        struct cluster_config *next = control->next;
+        control->next = NULL;
+        control_adopt_begin(control, next);
+    }
 }
 
 bool control_open_poll(struct control *control, uint64_t *wake_ns)

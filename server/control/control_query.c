@@ -87,7 +87,8 @@ static int ask_suffix(struct control *control, struct control_link *link, uint32
                                 .suffix = {.epoch = question->epoch,
                                            .asked_commit = question->commit,
                                            .after = question->after,
-                                           .cursor = question->cursor}};
+                                           .cursor = question->cursor,
+                                           .block = question->block}};
     return ask(control, link, tag, row, &query, NULL) ? ROWAN_EAGAIN : 0;
 }
 
@@ -110,7 +111,8 @@ static bool measure_gone(const Rowan__StoreEntries *entries)
 static bool measure(const Rowan__StoreEntries *entries, uint32_t *bytes)
 {
     *bytes = 0;
-    if (entries->n_blocks + entries->n_gone == 0 || entries->n_blocks > BLOCK_LIST_BLOCKS)
+    if ((entries->n_blocks + entries->n_gone == 0 && !entries->last) ||
+        entries->n_blocks > BLOCK_LIST_BLOCKS)
         return false;
     for (size_t i = 0; i < entries->n_blocks; i++) {
         const size_t more = entries->blocks[i].len;
@@ -137,9 +139,11 @@ static int ask_store(struct control *control, struct control_link *link, uint32_
     if (!row || row->epoch != entries->epoch || row->primary == control->common->server ||
         row->primary != link->server || row->worker != link->worker)
         return ROWAN_EAGAIN;
-    const struct query query = {
-        .kind = QUERY_STORE,
-        .store = {.epoch = entries->epoch, .bytes = bytes, .gone = (uint32_t)entries->n_gone}};
+    const struct query query = {.kind = QUERY_STORE,
+                                .store = {.epoch = entries->epoch,
+                                          .bytes = bytes,
+                                          .gone = (uint32_t)entries->n_gone,
+                                          .last = entries->last}};
     return ask(control, link, tag, row, &query, entries);
 }
 
@@ -215,6 +219,7 @@ static int send_suffix(const struct query *query)
     body.prefix = suffix->prefix;
     body.settled = suffix->settled;
     body.cursor = suffix->next_cursor;
+    body.block = suffix->next_block;
     body.n_blocks = suffix->blocks.count;
     body.blocks = blocks;
     return control_message_send(query->link->conn, query->tag,
@@ -273,6 +278,23 @@ static int send_answer(const struct control *control, const struct query *query)
     return query->kind == QUERY_SUFFIX ? send_suffix(query) : send_checksum(control, query);
 }
 
+/* A replica that filled has all: its row says so, durably, before its primary hears it. */
+static bool is_full(struct control *control, const struct query *query)
+{
+    struct store *store = control->common->store;
+    if (query->kind != QUERY_STORE || !query->store.last || query->error)
+        return true;
+    struct replica_row row = store_replica(store, query->shard);
+    if (row.state == REPLICA_FILLING) {
+        row.state = REPLICA_FULL;
+        store_replica_set(store, query->shard, &row);
+    }
+    const int done = store_replica_sync(store);
+    if (done < 0)
+        server_fail(control->common, done, SYNC_FAILED);
+    return done == 1;
+}
+
 bool control_query_poll(struct control *control, uint64_t *wake_ns)
 {
     bool any = send_refusals(control), waiting = control->refusal_count > 0;
@@ -280,7 +302,7 @@ bool control_query_poll(struct control *control, uint64_t *wake_ns)
         struct query *query = control->queries[i];
         if (!query || !query->returned)
             continue;
-        if (waits_for_space(send_answer(control, query))) {
+        if (!is_full(control, query) || waits_for_space(send_answer(control, query))) {
             waiting = true;
             continue;
         }
@@ -325,6 +347,7 @@ static void fill_shard_status(const struct shard_state *shard, Rowan__ShardStatu
     row->settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
     row->recovering = atomic_load_explicit(&shard->recovering, memory_order_relaxed);
     row->lost = atomic_load_explicit(&shard->lost, memory_order_relaxed);
+    row->filling = shard->filling;
     row->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
 }
 

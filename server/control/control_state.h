@@ -44,6 +44,18 @@ struct control_link {
     } place;
 };
 
+/* Renewals whose answers count: more than are sent in the length of a lease. */
+enum { LEASE_RENEWALS = 8 };
+
+struct lease {
+    uint32_t tag;                     /* of the last renewal */
+    uint64_t sent_ns[LEASE_RENEWALS]; /* of the renewal with tag t, at t % LEASE_RENEWALS */
+    uint64_t renew_ns;                /* when the next is due */
+    uint64_t manager, manager_ns;     /* the time that is to be brought back, and whose it is */
+    bool holds;                       /* as it was logged */
+    uint64_t since_ns;                /* that is so */
+};
+
 /* What the PM held when the server started. */
 struct control_data {
     uint64_t cluster;         /* 0: it was never formatted */
@@ -54,6 +66,27 @@ struct control_data {
 };
 
 enum commit_step { COMMIT_IDLE, COMMIT_WAIT, COMMIT_FENCE };
+
+enum adopt_step { ADOPT_SHUT_OUT, ADOPT_RELEASE, ADOPT_ROLES, ADOPT_STORE, ADOPT_DONE };
+
+/* Where a shard that this server holds is. */
+enum adopt_place {
+    ADOPT_WITH_OWNER,
+    ADOPT_ASKED /* its digest role is to release it */,
+    ADOPT_HERE
+};
+
+/* Of `config`, where there are leases. */
+struct control_adoption {
+    enum adopt_step step;
+    uint8_t *
+        places; /* enum adopt_place, by position; NULL: there are no leases, or no configuration yet */
+    uint32_t *epochs; /* likewise, that its owner was told */
+    uint32_t waiting; /* ROLES: that have not answered */
+    uint64_t began_ns;
+    uint64_t reported;  /* term that the manager was told on this connection */
+    uint64_t committed; /* term of the newest that is committed */
+};
 
 enum control_opening {
     OPENING_VERIFY, /* before the first report to the CM */
@@ -90,7 +123,12 @@ struct control {
     char put_off[256];             /* why the CM put the last Join off */
     struct cluster_config *config; /* in force; NULL: none yet */
     struct cluster_config *coming; /* the first one, while the server is opening */
+    struct cluster_config
+        *next; /* one behind that which changes shards: adopted once the server is open; or NULL */
+    struct control_adoption adoption;
     bool bring; /* the CM has lost the configuration: the next Join brings the stored one */
+
+    struct lease lease; /* control_lease.c */
 
     /* control_stored.c */
     uint64_t stored_term; /* of the configuration that the PM keeps, durably; 0: it keeps none */
@@ -110,6 +148,7 @@ struct control {
     struct fabric_zone *zone;
     uint32_t depth;
     uint32_t posted;                      /* and not sealed */
+    uint64_t posted_ever;                 /* numbers segments */
     struct blog_segment *oldest, *newest; /* of the backup log, in posting order */
     struct blog_segment *prepared[1024];  /* allocated; wait for their fence */
     uint32_t prepared_count;
@@ -121,6 +160,9 @@ struct control {
     uint64_t full_ns;     /* short of space: when the server is full, unless a segment is cleaned */
     bool medium_checking; /* `medium_ticket` will tell whether a sync has failed */
     struct pm_ticket medium_ticket;
+
+    /* control_shut_out.c */
+    bool shut_out_failed; /* and the server ends */
 
     /* control_commit.c */
     enum commit_step commit_step;
@@ -155,6 +197,8 @@ void control_wake_digests(struct control *control);
 
 int control_zone_open(struct control *control);
 void control_zone_sealed(struct control *control, struct blog_segment *segment, bool quiet);
+/* The segment of that number, if blocks still land there: no more do, so that it is left although nobody fills it. */
+void control_zone_close_segment(struct control *control, uint64_t number);
 /* Posts, frees what is digested, tells the peers about space. True if it did anything. */
 bool control_zone_poll(struct control *control, uint64_t *wake_ns);
 
@@ -166,6 +210,24 @@ void control_zone_close(struct control *control);
 /* Visits the segments of the backup log that are not forgotten. */
 void control_zone_kept(const struct control *control,
                        void (*visit)(void *context, uint64_t segment), void *context);
+
+/* --- control_shut_out.c --- */
+
+/* control_zone_shut_out: nothing that the server has sent, or sends, under an incarnation up to this one shall land in
+ * the landing zone; its connections to this role end. control_zone_is_shutting_out: is that not yet true, and durable,
+ * of all servers for which it was called? Once it is, what is whole in the zone is all of theirs that ever counts. A zone
+ * that is not open yet takes nothing; who may connect to it decides the configuration.
+ * Errors: ROWAN_ETOOMANY, and nothing has changed. */
+int control_zone_shut_out(struct control *control, uint32_t server, uint64_t incarnation);
+bool control_zone_is_shutting_out(const struct control *control);
+/* The server may connect again. */
+void control_zone_readmit(struct control *control, uint32_t server);
+
+/* The FABRIC_SHUT_OUT and FABRIC_VOID events of the landing zone. */
+void control_zone_event(struct control *control, const struct fabric_event *event);
+/* A step of ending what is void in a quiet segment that all digest roles have left. True: nothing is any more. */
+bool control_zone_end_voids(struct control *control, struct blog_segment *segment);
+void control_zone_free_voids(struct blog_segment *segment);
 
 /* --- control_commit.c --- */
 
@@ -194,8 +256,37 @@ void control_config_poll(struct control *control, uint64_t *wake_ns);
 void control_config_event(struct control *control, const struct fabric_event *event);
 /* Tells the CM that the PM is formatted and the run recorded; it gives out no client id before. */
 void control_config_report(struct control *control);
+/* The newest that it knows; NULL: none. */
+const struct cluster_config *control_config_known(const struct control *control);
 /* The configuration in force, to all workers. */
 int control_config_hand_out(struct control *control);
+
+/* --- control_adopt.c --- */
+
+/* A later configuration than `config`, in which there are leases; its reference is taken over. */
+void control_adopt_begin(struct control *control, struct cluster_config *config);
+/* The first one, once its shards are handed out. Errors: those of command_push, ROWAN_ENOMEM. */
+int control_adopt_first(struct control *control);
+/* A digest role returns a shard; a role answers COMMAND_ADOPT; the manager says that a configuration is committed. */
+void control_adopt_released(struct control *control, struct shard_state *shard);
+void control_adopt_answered(struct control *control, uint64_t term);
+void control_adopt_committed(struct control *control, uint64_t term);
+/* A worker says so, and repeats it. */
+void control_adopt_filled(struct control *control, const struct command_filled *filled);
+/* There is a new connection to a manager. */
+void control_adopt_reconnected(struct control *control);
+/* True if it did anything. */
+bool control_adopt_poll(struct control *control);
+void control_adopt_close(struct control *control);
+/* --- control_lease.c --- */
+
+/* Renews; raises `lease_ns` of the server by what the manager grants. */
+void control_lease_poll(struct control *control, uint64_t *wake_ns);
+/* The connection to the CM is a new one. */
+void control_lease_connected(struct control *control);
+/* There may be one now, where there was none: asks at once. */
+void control_lease_soon(struct control *control);
+void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseIs *is);
 
 /* --- control_stored.c --- */
 

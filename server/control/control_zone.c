@@ -21,8 +21,8 @@
  *     still name it, and somebody may store into it (F7; design, section 3).
  *  L2 Only a segment of zeros is used again: then there is nothing to zero (store.c, "Reuse"). Bytes that
  *     no digest role could read may be damaged entries that were acknowledged.
- *  L3 When it is forgotten, what is torn in it is void (torn.h): it may become COMMITTED from then on, which is after
- *     the next fence of this role.
+ *  L3 When it is forgotten, what is torn in it is void (torn.h), and what the fabric said is void is zero
+ *     (control_shut_out.c): it may become COMMITTED from then on, which is after the next fence of this role.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,6 +150,7 @@ static bool prepare(struct control *control)
 
 static void append(struct control *control, struct blog_segment *segment)
 {
+    segment->number = ++control->posted_ever;
     if (control->newest) {
         atomic_store_explicit(&control->newest->next, segment, memory_order_release);
         control_wake_digests(control);
@@ -195,6 +196,12 @@ void control_zone_sealed(struct control *control, struct blog_segment *segment, 
     control_wake_digests(control);
 }
 
+void control_zone_close_segment(struct control *control, uint64_t number)
+{
+    if (number == control->posted_ever - control->posted + 1)
+        fabric_close_segment(control->zone);
+}
+
 static void visit_list(struct blog_segment *first, bool leaving,
                        void (*visit)(void *context, uint64_t segment), void *context)
 {
@@ -223,8 +230,11 @@ static bool leave_digested(struct control *control)
         control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
         old->next_leaving = control->leaving;
         control->leaving = old;
+        atomic_store_explicit(&control->common->left, old->number, memory_order_release);
         any = true;
     }
+    for (uint32_t i = 0; any && i < control->options.workers; i++) /* Z4 */
+        inbox_wake(worker_inbox(control->workers[i]));
     return any;
 }
 
@@ -270,7 +280,7 @@ static bool forget_quiet(struct control *control)
     struct blog_segment **link = &control->leaving;
     while (*link) {
         struct blog_segment *segment = *link;
-        if (!segment->quiet) { /* L1 */
+        if (!segment->quiet || !control_zone_end_voids(control, segment)) { /* L1, L3 */
             link = &segment->next_leaving;
             continue;
         }
@@ -384,11 +394,13 @@ void control_zone_close(struct control *control)
     while (control->oldest) {
         struct blog_segment *old = control->oldest;
         control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
+        control_zone_free_voids(old);
         free(old);
     }
     while (control->leaving) {
         struct blog_segment *old = control->leaving;
         control->leaving = old->next_leaving;
+        control_zone_free_voids(old);
         free(old);
     }
     for (uint32_t i = 0; i < control->prepared_count; i++)

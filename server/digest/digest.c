@@ -15,9 +15,10 @@
  *      dead (clean_copy.c, K3).
  *  D6  Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it either lies in no
  *      COMMITTED segment, so that nobody cleans it: blocks to be joined, and an entry that comes by message in parts, are
- *      dropped as soon as their version is settled, and an uncommitted suffix lies above what is settled. Or it is held:
- *      what is stored and not applied; and a suffix of which a part lies in a COMMITTED segment all the same, because a
- *      block of it could not be read when that segment was committed.
+ *      dropped as soon as their version is settled, and the uncommitted suffix lies above what is settled. Or it is held:
+ *      what is stored and not applied; and a suffix of which a part lies in a COMMITTED segment all the same: because a
+ *      block of it could not be read when that segment was committed, because the data may be incomplete, or because it
+ *      is asked for what is below (suffix_below.h).
  */
 #include "server/digest/digest.h"
 
@@ -37,15 +38,27 @@
 
 /* --- applying --- */
 
-int digest_apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry)
+/* Inlined, as it is most of the digest of an entry. */
+static inline __attribute__((always_inline)) int
+apply_and_keep(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry)
 {
     struct applied did;
-    int error = FAULT(NO_MEMORY) ? ROWAN_ENOMEM : apply_entry(shard, entry, &did);
+    int error = FAULT(NO_MEMORY) ? ROWAN_ENOMEM : suffix_reserve(&shard->suffix);
+    if (!error)
+        error = apply_entry(shard, entry, &did);
     if (error)
         return error;
+    /* What the prefix has forgotten may be there twice. */
+    if (did.is_new || !prefix_has(&shard->prefix, entry->version))
+        suffix_append(&shard->suffix, apply_item(entry));
     uint64_t entries = atomic_load_explicit(&digest->entries, memory_order_relaxed);
     atomic_store_explicit(&digest->entries, entries + did.is_new, memory_order_relaxed);
     return 0;
+}
+
+int digest_apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry)
+{
+    return apply_and_keep(digest, shard, entry);
 }
 
 /* D5 */
@@ -73,12 +86,16 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
                                 .offset = joined->offsets[0],
                                 .key = key,
                                 .key_bytes = header->key_bytes,
-                                .hash = index_hash(key, header->key_bytes)};
+                                .hash = index_hash(key, header->key_bytes),
+                                .client_id = header->client_id,
+                                .operation = header->operation};
     int error = 0;
+    entry.apart = !join_is_contiguous(joined, format, header);
     if (FAULT(NO_SEGMENT))
         error = ROWAN_EFULL;
-    else if (!join_is_contiguous(joined, format, header) && !is_superseded(digest, shard, &entry)) {
+    else if (entry.apart && !is_superseded(digest, shard, &entry)) {
         error = join_copy(joined, format, header, &digest->log, &entry.offset);
+        entry.apart = false;
         digest->copied = true;
     }
     if (!error)
@@ -98,6 +115,7 @@ static void settle(struct digest *digest, struct shard_state *shard)
         (void)pm_fence_start(digest->common->pm);
     digest->copied = false;
     shard_settle(shard, shard->prefix.upto);
+    digest_tail_settled(shard);
     const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
     struct incoming *incoming = &shard->incoming;
     join_drop(&digest->join, shard->id, settled); /* D6 */
@@ -105,24 +123,20 @@ static void settle(struct digest *digest, struct shard_state *shard)
         incoming->coming = false;
 }
 
-/* D6. An uncommitted suffix lies above the settled version of the start, so in no segment that was COMMITTED by then; and
- * none becomes so before the shard's epoch begins. Not so if the data may be incomplete: then it is all there is. And not
- * once it is asked for what is below (suffix_below.h). */
-static void hold_suffix(struct digest *digest, struct shard_state *shard)
-{
-    digest->suffixes += !shard->suffix_held;
-    shard->suffix_held = true;
-}
-
 static void raise_commit(struct digest *digest, struct shard_state *shard, uint64_t version)
 {
     uint64_t first, last;
     if (!apply_commit(shard, version))
         return;
-    digest->suffixes -= shard->suffix_held; /* the log reconciliation of this epoch is over */
-    shard->suffix_held = false;
-    suffix_clear(&shard->suffix);
-    suffix_clear(&shard->below.found);
+    /* The same at each replica, whatever it has found of earlier epochs. */
+    const uint64_t start = version_make(version_epoch(version), 0);
+    if (start > atomic_load_explicit(&shard->version, memory_order_relaxed))
+        atomic_store_explicit(&shard->version, start, memory_order_relaxed);
+    if (version_epoch(version) == shard->epoch) { /* its log reconciliation is over */
+        digest_tail_release(digest, shard);
+        suffix_clear(&shard->below.found);
+        shard->followed = true;
+    }
     settle(digest, shard);
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
         !prefix_hole(&shard->prefix, version, &first, &last))
@@ -140,7 +154,8 @@ static void begin_epoch(struct digest *digest, const struct command_begun *begun
         raise_commit(digest, shard, version_make(begun->epoch, 0));
 }
 
-/* Those of other epochs speak of another set of replicas. */
+/* Those of epochs before this replica's first speak of another set of replicas. One of the epoch before the present comes
+ * while that goes on (worker_epoch.c). */
 static void apply_commits(struct digest *digest, const struct entry_header *header, uint64_t offset)
 {
     struct commit_value value;
@@ -152,8 +167,13 @@ static void apply_commits(struct digest *digest, const struct entry_header *head
     for (uint32_t i = 0; i < value.shards; i++) {
         const struct commit_shard row = commit_shard_at(&value, i);
         struct shard_state *shard = digest->shards[row.shard];
-        if (shard && version_epoch(row.version) == shard->epoch)
+        if (shard && version_epoch(row.version) >= shard->first_epoch &&
+            version_epoch(row.version) <= shard->epoch)
             raise_commit(digest, shard, row.version);
+    }
+    for (uint32_t i = 0; i < value.clients; i++) {
+        const struct commit_client row = commit_client_at(&value, i);
+        acknowledged_told(&digest->acknowledged, row.client, row.lowest);
     }
 }
 
@@ -262,13 +282,15 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
         struct join_entry *joined = join_add(&digest->join, header, offset);
         return joined ? apply_joined(digest, block->shard, header, joined) : 0;
     }
-    return digest_apply(digest, block->shard,
-                        &(struct apply_entry){.version = header->version,
-                                              .offset = offset,
-                                              .hash = block->hash,
-                                              .hint = block->hint,
-                                              .key = block->key,
-                                              .key_bytes = header->key_bytes});
+    return apply_and_keep(digest, block->shard,
+                          &(struct apply_entry){.version = header->version,
+                                                .offset = offset,
+                                                .hash = block->hash,
+                                                .hint = block->hint,
+                                                .key = block->key,
+                                                .key_bytes = header->key_bytes,
+                                                .client_id = header->client_id,
+                                                .operation = header->operation});
 }
 
 void digest_close_segment(struct digest *digest)
@@ -325,9 +347,10 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
         log_init(&digest->log, digest->common->store, OWNER_DIGEST, digest->number);
         log_on_close(&digest->log, log_closes, digest);
     }
+    if (shard->filling && digest->log.open)
+        log_close(&digest->log); /* so that what is copied lies in segments of later allocations */
     digest->shards[shard->id] = shard;
-    if (shard->suffix_exposed && shard->suffix.count > 0)
-        hold_suffix(digest, shard);
+    digest_tail_take(digest, shard);
     shard->next_owned = digest->owned;
     digest->owned = shard;
 }
@@ -351,10 +374,25 @@ static void take_query(struct digest *digest, struct query *query)
         digest_store(digest, query);
         return;
     }
-    if (query->kind == QUERY_SUFFIX && shard && query->suffix.after < shard->suffix.above &&
-        version_epoch(atomic_load_explicit(&shard->commit, memory_order_relaxed)) < shard->epoch)
-        hold_suffix(digest, shard);
-    query_begin(&digest->queries, query, shard);
+    if (query->kind != QUERY_SUFFIX || !shard ||
+        version_epoch(atomic_load_explicit(&shard->commit, memory_order_relaxed)) == shard->epoch) {
+        query_begin(&digest->queries, query, shard);
+        return;
+    }
+    if (query->suffix.after < shard->suffix.above)
+        digest_tail_hold(digest, shard);
+    query->suffix.ticket = query->suffix.cursor ? 0 : digest_catch_up_begin(digest);
+    query_begin(&digest->waiting, query, shard);
+}
+
+/* What had landed before it was asked is in the suffix that is told. */
+static void begin_suffixes(struct digest *digest)
+{
+    struct query *query;
+    while ((query = digest->waiting.first) && digest_caught_up(digest, query->suffix.ticket)) {
+        LIST_REMOVE(&digest->waiting, query, place);
+        query_begin(&digest->queries, query, query->state);
+    }
 }
 
 static void execute_commands(struct digest *digest)
@@ -372,6 +410,14 @@ static void execute_commands(struct digest *digest)
             ask_all_soon(digest);
         } else if (command.kind == COMMAND_BEGUN) {
             begin_epoch(digest, &command.begun);
+        } else if (command.kind == COMMAND_EPOCH) {
+            digest->shards[command.begun.shard]->epoch = command.begun.epoch;
+            digest->shards[command.begun.shard]->filling = command.begun.filling;
+        } else if (command.kind == COMMAND_RELEASE) {
+            digest_release(digest, command.release);
+        } else if (command.kind == COMMAND_ADOPT) {
+            if (command_push(&digest->outbox, &command))
+                server_fail(digest->common, ROWAN_ENOMEM, DIGEST_NO_MEMORY);
         } else {
             ASSERT(command.kind == COMMAND_QUERY);
             take_query(digest, command.query);
@@ -423,10 +469,15 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     digest->now_ns = now_ns;
     digest->epoch = reclaim_enter(&digest->common->reclaim, &digest->reclaim);
     execute_commands(digest);
+    digest_tail_age(digest);
+    digest_catch_up_start(digest);
     bool busy = digest_scan_some(digest);
+    busy |= digest_catch_up_step(digest);
+    begin_suffixes(digest);
     if (digest->part)
         busy |= recover_help(&digest->part, now_ns, wake_ns);
     busy |= digest_store_poll(digest, wake_ns);
+    busy |= digest_release_poll(digest);
     if (digest->missing || digest->gap != DIGEST_NOWHERE)
         busy |= seek_missing(digest, wake_ns);
     busy |= command_answer(&digest->queries, &digest->outbox, digest->common->pm,
@@ -447,6 +498,7 @@ int digest_create(struct server_common *common, uint32_t number, struct digest *
     digest->common = common;
     digest->number = number;
     digest->gap = DIGEST_NOWHERE;
+    atomic_init(&digest->stores_from, DIGEST_STORES_NOTHING);
     int error = inbox_init(&digest->inbox, COMMAND_CAPACITY);
     if (error)
         goto fail;
@@ -475,6 +527,7 @@ void digest_destroy(struct digest *digest)
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(digest->shards[id]);
     queries_drop(&digest->queries);
+    queries_drop(&digest->waiting);
     queries_drop(&digest->stores);
     if (digest->join_ready)
         join_fini(&digest->join);
@@ -494,6 +547,11 @@ struct inbox *digest_outbox(struct digest *digest)
 uint64_t digest_entries(const struct digest *digest)
 {
     return atomic_load_explicit(&digest->entries, memory_order_relaxed);
+}
+
+uint64_t digest_stores_from(const struct digest *digest)
+{
+    return atomic_load_explicit(&digest->stores_from, memory_order_acquire);
 }
 
 uint64_t digest_fetches(const struct digest *digest)

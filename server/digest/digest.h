@@ -29,6 +29,11 @@ struct inbox *digest_outbox(struct digest *digest); /* to the control role */
 /* Entries applied since start. Any thread. */
 uint64_t digest_entries(const struct digest *digest);
 
+/* Any thread. Segments of its log from that allocation number on may hold what came by message and is not applied. What a
+ * replica that fills is brought may be at or below its settled version, so nothing else keeps them from being committed. */
+#define DIGEST_STORES_NOTHING UINT64_MAX
+uint64_t digest_stores_from(const struct digest *digest);
+
 /* How often it asked for versions that are missing. Any thread. */
 uint64_t digest_fetches(const struct digest *digest);
 

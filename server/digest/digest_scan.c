@@ -12,6 +12,8 @@
  *      about what was applied. What has to be counted once can only be counted in a pass over the whole segment after
  *      it was sealed.
  *  S3  The order of gaps is the order of waiting: all in front of `reached` was waited for once, and is not again.
+ *  S4  Nothing is read that the control role has found void, and all that this role has read it finds whole, which
+ *      counts (control_shut_out.c). So the role asks what is void behind the checksums of its blocks.
  *
  * A few blocks at a time go through stages, each of which keeps what it found out: whole (checksum), key's hash and
  * index bucket, the entry that the index has, application. So cache misses overlap.
@@ -48,6 +50,7 @@ void digest_enter(struct digest *digest, struct blog_segment *segment)
     digest->gap = DIGEST_NOWHERE;
     digest->reached = 0;
     stop_waiting(digest);
+    digest_catch_up_entered(digest);
     entry_scan_init(&digest->scan, &digest->common->format,
                     pm_at(digest->common->pm, segment->offset), STORE_SEGMENT_BYTES, 0);
     entry_scan_stride(&digest->scan, fabric_caps(digest->common->fabric)->landing_stride);
@@ -96,7 +99,7 @@ static void plan_again(struct digest *digest)
 
 static bool is_waited_for(struct digest *digest)
 {
-    if (digest_is_behind(digest))
+    if (digest_is_behind(digest) || digest_hurries(digest))
         return true; /* S3 */
     if (digest->wait_ns == 0)
         digest->wait_ns = digest->now_ns;
@@ -125,6 +128,7 @@ static bool step_over(struct digest *digest)
         digest->reached = position;
         stop_waiting(digest);
         digest->wait_ns = digest->now_ns;
+        digest_catch_up_reached(digest);
         return false;
     }
     if (!digest_is_behind(digest))
@@ -164,6 +168,38 @@ static unsigned find_blocks(struct digest *digest, bool sealed, struct digest_bl
     return count;
 }
 
+static bool is_void(const struct blog_voids *voids, uint32_t offset)
+{
+    for (uint32_t i = 0; i < voids->count; i++) {
+        if (offset >= voids->ranges[i].begin && offset < voids->ranges[i].end)
+            return true;
+    }
+    return false;
+}
+
+/* S4. In front of what is not decided yet the scan stands still. Returns how many blocks are left. */
+static unsigned leave_out_void(struct digest *digest, bool sealed, struct digest_block *blocks,
+                               unsigned count)
+{
+    struct blog_voids *_Atomic *place = &digest->current->voids;
+    /* What is void is published before the segment is sealed. Else the order to the other role's publishing must be that
+     * of all that either of them read before or reads then: a load has no part in that order. */
+    const struct blog_voids *voids =
+        sealed ? atomic_load_explicit(place, memory_order_acquire)
+               : atomic_fetch_add_explicit(place, 0, memory_order_acq_rel);
+    unsigned left = 0;
+    for (unsigned i = 0; i < count && voids; i++) {
+        if (!is_void(voids, blocks[i].offset)) {
+            blocks[left++] = blocks[i];
+        } else if (voids->undecided) {
+            digest->scan.position = blocks[i].offset;
+            digest->stuck = true;
+            break;
+        }
+    }
+    return voids ? left : count;
+}
+
 /* Stages 2 and 3. */
 static void look_up(const struct digest *digest, struct digest_block *blocks, unsigned count)
 {
@@ -191,7 +227,7 @@ static bool is_missed(const struct digest_block *block)
     return block->shard && version_epoch(block->header.version) == block->shard->epoch;
 }
 
-/* Stage 4. False: one cannot be applied now, and the scan stands in front of it (D2). */
+/* Stage 4. False: one cannot be applied now, and the scan stands in front of it (D2); or it already does. */
 static bool apply_blocks(struct digest *digest, const struct digest_block *blocks, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -202,7 +238,7 @@ static bool apply_blocks(struct digest *digest, const struct digest_block *block
             return false;
         }
     }
-    return true;
+    return !digest->stuck; /* S4 */
 }
 
 /* One step of the scan; false if there is nothing to do now. */
@@ -215,15 +251,19 @@ static bool scan_step(struct digest *digest)
     if (sealed && digest->gap != DIGEST_NOWHERE)
         digest_scan_again(digest);
     digest->stuck = false;
-    const unsigned count = find_blocks(digest, sealed, blocks, &end);
-    if (count > 0) {
+    const unsigned found = find_blocks(digest, sealed, blocks, &end);
+    if (found > 0) {
         stop_waiting(digest);
+        const unsigned count = leave_out_void(digest, sealed, blocks, found);
         look_up(digest, blocks, count);
         return apply_blocks(digest, blocks, count);
     }
     if (end == ENTRY_SCAN_STOPPED)
         return sealed || step_over(digest);
-    return sealed && leave(digest);
+    if (sealed && leave(digest))
+        return true;
+    digest_catch_up_reached(digest);
+    return false;
 }
 
 bool digest_scan_some(struct digest *digest)

@@ -8,6 +8,8 @@
 #include "server/shard/join.h"
 #include "server/store/log.h"
 
+#define DIGEST_NO_MEMORY "no memory for a change of the configuration"
+
 #define DIGEST_NOWHERE UINT32_MAX /* no position in a segment */
 
 /* How soon to look at the open segment: nobody wakes a digest role for what lands in it. */
@@ -16,6 +18,15 @@
 
 /* How long to wait in front of a place that is not whole, and between two scans from the first gap. */
 #define DIGEST_PATIENCE_NS (50 * NS_PER_MS)
+
+/* Passes over all that has landed (digest_catch_up.c), numbered from 1. */
+struct digest_catch_up {
+    uint64_t asked, begun, done; /* the highest; at most one has begun and is not done */
+    bool reached;                /* it has come to the end of the current segment */
+    struct blog_segment
+        *ahead;        /* then: the segment behind that which is looked at; NULL: none yet */
+    uint32_t position; /* in it */
+};
 
 struct digest {
     struct server_common *common;
@@ -33,10 +44,12 @@ struct digest {
     struct log log; /* of joined entries, and of those that come by message */
     bool copied;    /* something was joined there that may not be fenced */
     struct queries queries;
-    struct queries stores;  /* QUERY_STORE, oldest first */
-    uint64_t look_after_ns; /* interval of the next look; 0: wait to be woken */
-    uint64_t look_ns;       /* when */
-    bool stuck;             /* in front of a block that found no space or memory (D2) */
+    struct queries stores;        /* QUERY_STORE, oldest first */
+    _Atomic uint64_t stores_from; /* digest_stores_from */
+    struct queries waiting;       /* QUERY_SUFFIX, until the scan has caught up */
+    uint64_t look_after_ns;       /* interval of the next look; 0: wait to be woken */
+    uint64_t look_ns;             /* when */
+    bool stuck;                   /* in front of a block that found no space or memory (D2) */
     uint64_t now_ns;
 
     /* The scan (digest_scan.c). Positions are bytes of the current segment. */
@@ -50,7 +63,13 @@ struct digest {
     uint64_t again_ns;       /* when it went back to the first gap last, or met that */
     uint64_t again_after_ns; /* how long after that it does without a question */
 
-    struct shard_state *missing; /* shards that lack committed versions */
+    struct digest_catch_up catch_up;
+
+    struct acknowledged_clients acknowledged;
+    uint64_t age_ns; /* when what is kept of clients' operations becomes older (digest_tail.c) */
+
+    struct shard_state *releasing; /* asked back: a list by next_releasing */
+    struct shard_state *missing;   /* shards that lack committed versions */
     _Atomic uint64_t entries, fetches;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
 };
@@ -87,6 +106,56 @@ void digest_seek(struct digest *digest);
  * interval. */
 void digest_ask_soon(struct digest *digest, struct shard_state *shard);
 
+/* --- digest_tail.c --- */
+
+/* The shard is this role's from now on. */
+void digest_tail_take(struct digest *digest, struct shard_state *shard);
+
+/* What was added is settled, up to there. */
+void digest_tail_settled(struct shard_state *shard);
+
+/* The primary says that these versions are gone. */
+void digest_tail_gone(struct shard_state *shard, const struct prefix_range *range);
+
+/* Now and then. */
+void digest_tail_age(struct digest *digest);
+
+/* Nothing that the suffix names is cleaned away until digest_tail_release; D6. */
+void digest_tail_hold(struct digest *digest, struct shard_state *shard);
+void digest_tail_release(struct digest *digest, struct shard_state *shard);
+
+/* digest_tail_leave: the shard is not this role's any more; this server is going to lead it. Its suffix is sorted, and
+ * its completion records are complete, as far as was known here. If it was held, the next owner has to hold it:
+ * `suffix_exposed`. */
+void digest_tail_leave(struct digest *digest, struct shard_state *shard);
+
+/* --- digest_catch_up.c --- */
+
+/* digest_catch_up_begin: a ticket for digest_caught_up, which is true once everything that had landed when this was called
+ * is applied, as far as it is whole: of the open segment, too, and without waiting in front of what is not. Tickets rise. */
+uint64_t digest_catch_up_begin(struct digest *digest);
+static inline bool digest_caught_up(const struct digest *digest, uint64_t ticket)
+{
+    return digest->catch_up.done >= ticket;
+}
+
+/* Before, and behind digest_scan_some: true if anything was done. */
+void digest_catch_up_start(struct digest *digest);
+bool digest_catch_up_step(struct digest *digest);
+
+/* The scan goes on without waiting. */
+static inline bool digest_hurries(const struct digest *digest)
+{
+    return digest->catch_up.begun > digest->catch_up.done && !digest->catch_up.reached;
+}
+
+/* The scan has come to the end of what has landed in the current segment; or has entered the next one. */
+static inline void digest_catch_up_reached(struct digest *digest)
+{
+    digest->catch_up.reached = true;
+}
+void digest_catch_up_entered(struct digest *digest);
+
 /* --- digest_store.c --- */
 
 /* Entries came by message: queues them. */
@@ -97,6 +166,14 @@ bool digest_store_poll(struct digest *digest, uint64_t *wake_ns);
 
 /* Since which epoch are there entries that were stored and not applied yet? RECLAIM_NOTHING: there are none. */
 uint64_t digest_store_held(const struct digest *digest);
+
+/* --- digest_release.c --- */
+
+/* The control role asks for a shard. */
+void digest_release(struct digest *digest, uint16_t id);
+
+/* Returns those of which all that has landed is applied. True if it did anything, or has more to do at once. */
+bool digest_release_poll(struct digest *digest);
 
 /* --- digest_scan.c --- */
 

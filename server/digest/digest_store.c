@@ -14,6 +14,9 @@
  *      waits: stored again it would take space again.
  *  E5  Versions are gone only if the primary of the present epoch says so, and a commit version of this epoch covers them:
  *      then what took their place is on all replicas, and lands or is fetched like any other. They count as arrived.
+ *  E6  To a replica that fills comes what its primary's index shows, of whatever epoch, and record stubs. Nothing is stored
+ *      of which the index shows a later version. The last message is answered when all of that lies in closed segments.
+ *  E7  What is stored and not applied lies in no COMMITTED segment: the control role asks for `stores_from`.
  *
  *  message --(blocks are stored)--> fence --(done)--> applied --> answered
  */
@@ -35,22 +38,27 @@ static uint64_t commit_of(const struct shard_state *shard)
 static bool is_expected(const struct shard_state *shard, const struct entry_header *header)
 {
     const uint32_t epoch = version_epoch(header->version);
-    return header->shard == shard->id && version_counter(header->version) > 0 &&
-           (header->type == ENTRY_PUT || header->type == ENTRY_DELETE) &&
-           epoch >= shard->first_epoch &&
+    const bool is_object = header->type == ENTRY_PUT || header->type == ENTRY_DELETE;
+    if (header->shard != shard->id || version_counter(header->version) == 0)
+        return false;
+    if (shard
+            ->filling) /* any that its primary shows may be of the present epoch, and not told to be committed yet */
+        return (is_object || header->type == ENTRY_RECORD) && epoch <= shard->epoch;
+    return is_object && epoch >= shard->first_epoch &&
            (epoch < shard->epoch || header->version <= commit_of(shard));
 }
 
-/* Does the index show the entry whose first block is this? Where blocks part the key, nobody looks. */
-static bool is_indexed(const struct digest *digest, const struct shard_state *shard,
-                       const struct entry_header *header, const uint8_t *block)
+/* The version that the index shows of the key of the entry whose first block is this; 0: none. Where blocks part the key,
+ * nobody looks. */
+static uint64_t indexed(const struct digest *digest, const struct shard_state *shard,
+                        const struct entry_header *header, const uint8_t *block)
 {
     const uint8_t *key = block + ENTRY_HEADER_BYTES;
     if (header->key_bytes > entry_block_capacity(&digest->common->format))
-        return false;
+        return 0;
     const uint64_t at =
         index_find(shard->index, index_hash(key, header->key_bytes), key, header->key_bytes);
-    return at != 0 && entry_version(pm_at(digest->common->pm, at)) == header->version;
+    return at ? entry_version(pm_at(digest->common->pm, at)) : 0;
 }
 
 /* E2. The prefix may have forgotten a version, and of epochs that are settled it knows nothing. Of a superseded entry
@@ -59,16 +67,25 @@ static bool is_indexed(const struct digest *digest, const struct shard_state *sh
 static bool is_here(const struct digest *digest, struct shard_state *shard,
                     const struct entry_header *header, const uint8_t *block)
 {
-    if (prefix_has(&shard->prefix, header->version))
+    if (header->type == ENTRY_RECORD)
+        return false;
+    /* Of versions in front of its first epoch the prefix of a replica that fills knows nothing. */
+    if (version_epoch(header->version) >= shard->first_epoch &&
+        prefix_has(&shard->prefix, header->version))
         return true;
-    if (is_indexed(digest, shard, header, block)) {
-        (void)prefix_add(&shard->prefix, header->version);
+    const uint64_t version = indexed(digest, shard, header, block);
+    if (version == header->version) {
+        (void)prefix_add(&shard->prefix, version);
         return true;
     }
-    /* Once this epoch has a commit version the shard is reconciled. */
-    return version_epoch(header->version) < shard->epoch &&
-           (version_epoch(commit_of(shard)) == shard->epoch ||
-            suffix_has(&shard->suffix, header->version));
+    if (shard->filling)
+        return version > header->version; /* E6; it has not arrived all the same */
+    if (version_epoch(header->version) == shard->epoch)
+        return false;
+    if (version_epoch(commit_of(shard)) == shard->epoch)
+        return true; /* the shard is reconciled */
+    suffix_sort(&shard->suffix);
+    return suffix_has(&shard->suffix, header->version);
 }
 
 /* Errors: ROWAN_EFORMAT, EDAMAGED (E1); those of incoming_take. */
@@ -140,6 +157,15 @@ static void store_blocks(struct digest *digest, struct query *query)
     store->stored = true;
 }
 
+/* E6: what was copied lies in closed segments. */
+static void close_copies(struct digest *digest, struct query *query)
+{
+    if (query->error || !query->store.last)
+        return;
+    if (digest->log.open)
+        log_close(&digest->log);
+}
+
 /* E3. False: no memory yet. */
 static bool apply_whole(struct digest *digest, struct query *query)
 {
@@ -149,6 +175,11 @@ static bool apply_whole(struct digest *digest, struct query *query)
         const uint64_t offset = store->whole[store->applied];
         struct entry_header header;
         entry_peek(pm_at(common->pm, offset), &header);
+        if (header.type == ENTRY_RECORD) {
+            completed_add(&query->state->completed, header.client_id, header.operation,
+                          header.version);
+            continue;
+        }
         const struct apply_entry entry =
             apply_describe(common->pm, &common->format, &header, offset, digest->key);
         if (digest_apply(digest, query->state, &entry))
@@ -167,6 +198,7 @@ static void apply_gone(struct query *query)
                   range->last);
         for (uint64_t version = range->first; version <= range->last; version++)
             (void)prefix_add(&shard->prefix, version);
+        digest_tail_gone(shard, range);
     }
 }
 
@@ -180,12 +212,32 @@ static bool is_first_of_shard(const struct query *query)
     return true;
 }
 
+/* E7. Before a segment with any of it can be closed. */
+static void hold_log(struct digest *digest, struct query *query)
+{
+    query->store.from =
+        digest->log.open ? digest->log.allocation : store_allocations(digest->common->store) + 1;
+    if (digest_stores_from(digest) == DIGEST_STORES_NOTHING)
+        atomic_store_explicit(&digest->stores_from, query->store.from, memory_order_release);
+}
+
+static void release_log(struct digest *digest)
+{
+    uint64_t from = DIGEST_STORES_NOTHING;
+    for (const struct query *query = digest->stores.first; query; query = query->place.next) {
+        if (query->store.stored && query->store.from < from)
+            from = query->store.from;
+    }
+    atomic_store_explicit(&digest->stores_from, from, memory_order_release);
+}
+
 /* True if anything moved. */
 static bool advance(struct digest *digest, struct query *query, uint64_t *wake_ns)
 {
     if (!query->store.stored) {
         if (!is_first_of_shard(query))
             return false;
+        hold_log(digest, query);
         store_blocks(digest, query);
         return true;
     }
@@ -199,6 +251,7 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
     const uint32_t before = query->store.applied;
     if (apply_whole(digest, query)) {
         apply_gone(query);
+        close_copies(digest, query);
         LIST_REMOVE(&digest->stores, query, place); /* once it is handed over, it is control's */
         if (!command_push(&digest->outbox,
                           &(struct command){.kind = COMMAND_QUERY, .query = query}))
@@ -230,8 +283,10 @@ bool digest_store_poll(struct digest *digest, uint64_t *wake_ns)
 {
     for (struct query *query = digest->stores.first, *next; query; query = next) {
         next = query->place.next;
-        if (advance(digest, query, wake_ns))
-            return true; /* a message in each poll is enough */
+        if (advance(digest, query, wake_ns)) { /* a message in each poll is enough */
+            release_log(digest);
+            return true;
+        }
     }
     return false;
 }

@@ -31,6 +31,25 @@ int apply_record(struct shard_state *shard, const struct apply_entry *entry)
     return records_add(&shard->records, entry->client_id, entry->operation, entry->version);
 }
 
+uint64_t apply_promote(struct shard_state *shard)
+{
+    struct completed *completed = &shard->completed;
+    suffix_sort(&shard->suffix); /* what is settled leaves for `completed` */
+    uint64_t lost = completed->lost;
+    for (uint32_t i = 0; i < completed->count; i++) {
+        const struct completed_item *item = &completed->items[i];
+        lost += records_add(&shard->records, item->client, item->operation, item->version) != 0;
+    }
+    for (uint32_t i = 0; i < shard->suffix.count; i++) {
+        const struct suffix_item *item = &shard->suffix.items[i];
+        lost += records_add(&shard->records, item->client, item->operation, item->version) != 0;
+    }
+    completed_clear(completed);
+    *completed = (struct completed){0};
+    shard->suffix.completed = NULL;
+    return lost;
+}
+
 bool apply_commit(struct shard_state *shard, uint64_t version)
 {
     if (version <= atomic_load_explicit(&shard->commit, memory_order_relaxed))

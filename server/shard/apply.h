@@ -1,7 +1,7 @@
 /* apply.h - the one way in which an entry becomes part of a replica, whoever has it: the digest of what landed, a
  * start, log reconciliation, filling, or the primary's own completion (design, section 4).
  *
- * The caller has checked the entry, all of it lies in one piece at its offset, and the caller owns the shard. What
+ * The caller has checked the entry, all of it lies in one piece at its offset (or `apart` is set), and the caller owns the shard. What
  * only some callers keep (the uncommitted suffix, who is to be answered) stays theirs.
  */
 #ifndef SERVER_APPLY_H
@@ -21,6 +21,8 @@ struct apply_entry {
     const uint8_t *key;
     uint32_t key_bytes;
     uint32_t client_id, operation; /* 0: nobody asks for it again */
+    bool
+        apart; /* its blocks do not lie in one piece; the index has this version, or a higher one */
 };
 
 /* What was done. */
@@ -31,6 +33,15 @@ struct applied {
     uint64_t previous; /* offset of the entry that this one replaced in the index; 0: none */
     int record;        /* ROWAN_EBUSY, ROWAN_ENOMEM: the completion record found no room */
 };
+
+/* As an item of the uncommitted suffix. */
+static inline struct suffix_item apply_item(const struct apply_entry *entry)
+{
+    return (struct suffix_item){.version = entry->version,
+                                .offset = entry->apart ? 0 : entry->offset,
+                                .client = entry->client_id,
+                                .operation = entry->operation};
+}
 
 /* The entry with that header which lies in one piece at `offset`. `room` (ENTRY_MAX_KEY_BYTES) is for a key that
  * blocks part; the result may point into it. */
@@ -63,6 +74,10 @@ static inline int apply_entry(struct shard_state *shard, const struct apply_entr
                                 .record = record};
     return 0;
 }
+
+/* apply_promote: at a backup that is to lead the shard. What its suffix and `completed` know becomes completion records;
+ * `completed` is empty then. Returns how many were lost: a retry of one of these would be carried out again. */
+uint64_t apply_promote(struct shard_state *shard);
 
 /* apply_commit: the commit version `version` of the shard was met; true if it is higher than all before. */
 bool apply_commit(struct shard_state *shard, uint64_t version);

@@ -15,6 +15,8 @@ int block_list_add(struct block_list *list, const struct pm *pm, const struct en
                    uint16_t shard, uint64_t version, uint64_t offset, uint32_t *block)
 {
     struct entry_header header;
+    if (offset == 0)
+        return 1;
     const uint64_t room = STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES;
     if (entry_verify(format, pm_at(pm, offset), room, &header) || header.shard != shard ||
         header.version != version)

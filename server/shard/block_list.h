@@ -23,8 +23,8 @@ struct block_list {
     } places[BLOCK_LIST_BLOCKS];
 };
 
-/* block_list_add: adds the blocks from *block on of the contiguous entry at `offset`, all of which are checked now. 1: the
- * last is in. 0: the list is full, and *block is the first that is not. Errors: ROWAN_EDAMAGED (also if another entry lies
+/* block_list_add: adds the blocks from *block on of the contiguous entry at `offset`, all of which are checked now; none if
+ * that is 0 (suffix.h). 1: the last is in. 0: the list is full, and *block is the first that is not. Errors: ROWAN_EDAMAGED (also if another entry lies
  * there), and nothing was added. */
 int block_list_add(struct block_list *list, const struct pm *pm, const struct entry_format *format,
                    uint16_t shard, uint64_t version, uint64_t offset, uint32_t *block);

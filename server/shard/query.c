@@ -1,7 +1,4 @@
-/* The answers of a shard's owner. A cursor into the uncommitted suffix is the position of an entry in the
- * sorted suffix (32 bits) and of a block in that entry (16 bits), plus one. The suffix does not change while
- * the shard's epoch is reconciled.
- */
+/* The answers of a shard's owner. */
 #include "server/shard/query.h"
 
 #include <stdlib.h>
@@ -12,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "server/shard/apply.h"
 
 enum { CHECKSUM_BUCKETS_PER_STEP = 32 };
 
@@ -90,27 +88,22 @@ static bool checksum_step(struct query_checksum *query, const struct shard_state
 
 /* --- the uncommitted suffix --- */
 
-static uint64_t cursor_of(uint32_t item, uint32_t block)
-{
-    return ((uint64_t)item << 16 | block) + 1;
-}
-
+/* A cursor is a version: positions change when entries are added meanwhile. */
 static void add_entries(struct query *query, const struct suffix *suffix, const struct pm *pm,
                         const struct entry_format *format)
 {
     const uint64_t cursor = query->suffix.cursor;
-    uint32_t item = suffix_find(suffix, query->suffix.after), block = 0;
-    if (cursor) {
-        uint64_t first = (cursor - 1) >> 16;
-        item = first < suffix->count ? (uint32_t)first : suffix->count;
-        block = (uint32_t)((cursor - 1) & 0xffff);
-    }
+    uint32_t item = suffix_find(suffix, cursor ? cursor - 1 : query->suffix.after);
+    uint32_t block = query->suffix.block;
     for (; item < suffix->count; item++, block = 0) {
         const struct suffix_item *at = &suffix->items[item];
+        if (at->version != cursor)
+            block = 0;
         int added = block_list_add(&query->suffix.blocks, pm, format, query->shard, at->version,
                                    at->offset, &block);
         if (added == 0) {
-            query->suffix.next_cursor = cursor_of(item, block);
+            query->suffix.next_cursor = at->version;
+            query->suffix.next_block = block;
             return;
         }
         if (added < 0)
@@ -137,11 +130,19 @@ static bool answer_suffix(struct query *query, struct shard_state *shard, const 
         query->error = ROWAN_EAGAIN;
         return true;
     }
+    /* It may be on its way here still that an epoch has begun, for which all of earlier ones was brought to this replica. */
+    if (version_epoch(suffix->asked_commit) >= shard->begin_epoch) {
+        (void)apply_commit(shard, suffix->asked_commit);
+        shard->followed = true;
+    }
+    suffix_sort(&shard->suffix);
     suffix->commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
-    suffix->prefix = shard->suffix.contiguous;
+    if (version_epoch(suffix->commit) < shard->first_epoch)
+        suffix->commit = 0; /* of a replica that fills, and was not told of any */
+    suffix->prefix = shard_contiguous(shard);
     suffix->settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
-    /* Once its epoch has a commit version the shard is reconciled, and the suffix is gone. */
-    if (suffix->after == QUERY_SUFFIX_NONE || !shard->suffix.sorted)
+    /* Once its epoch has a commit version the shard is reconciled: who asks hears that, and goes by it. */
+    if (suffix->after == QUERY_SUFFIX_NONE || version_epoch(suffix->commit) == shard->epoch)
         return true;
     const int lowered =
         suffix_below_step(&shard->below, &shard->suffix, shard->index, pm, suffix->after);

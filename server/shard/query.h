@@ -51,17 +51,21 @@ struct query_checksum {
 
 struct query_suffix {
     /* the question */
-    uint32_t epoch;
+    uint32_t epoch, block;
     uint64_t asked_commit, after, cursor;
+    uint64_t ticket; /* the digest role's: digest_catch_up_begin */
     /* the answer */
     uint64_t commit, prefix, settled, next_cursor;
+    uint32_t next_block;
     struct block_list blocks; /* their bytes are copied to `data` */
 };
 
 struct query_store {
     uint32_t epoch, bytes; /* of the blocks in `data` */
     uint32_t gone;         /* ranges behind them */
+    bool last;             /* all was copied (control.proto) */
     /* the owner's */
+    uint64_t from;  /* the allocation number of its log's first segment that may have some of it */
     bool stored;    /* all that was lacking; `ticket` says whether it is durable */
     uint64_t since; /* the epoch in which it was (reclaim.h) */
     struct pm_ticket ticket;

@@ -46,10 +46,13 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     if (shard->state->primary)
         recover_clients_lead(&recover->clients, row->id, row->epoch);
     shard->state->first_epoch = found.first_epoch;
+    shard->state->first_allocation = found.first_allocation;
     shard->state->possibly_incomplete = recover_is_incomplete(options, row->id);
     const uint64_t settled = found.settled;
     prefix_init(&shard->state->prefix, settled);
     suffix_drop(&shard->state->suffix, settled); /* R4 */
+    if (!shard->state->primary)
+        shard->state->suffix.completed = &shard->state->completed;
     atomic_init(&shard->state->commit, settled);
     atomic_init(&shard->state->settled, settled);
     atomic_init(&shard->state->dur_settled, settled);

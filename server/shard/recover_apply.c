@@ -11,7 +11,8 @@
  *      replica may have lost that by damage. If the data are possibly incomplete, nothing is settled, and every entry is
  *      reconciled, at 16 B of memory each.
  *  R7  A record stub gives back a completion record, nothing else. Neither a stub nor an entry gives one that nobody asks
- *      for, as far as the workers' tables of clients tell (recover_clients.h).
+ *      for, as far as the workers' tables of clients tell (recover_clients.h). At a backup, of which no table speaks, the
+ *      newest at or below its settled version are kept, as many as completed.h holds.
  *  R10 All parts join into one log, so that a start on a full PM takes no more segments than it fills. It is a part's while
  *      that copies an entry. Another that comes then has done nothing with its block, and comes back with it in its next poll.
  */
@@ -39,7 +40,7 @@ static int recover_hashed(struct recover_part *part, struct recover_shard *of,
         recover_count_copies(of, header->version);
     int error = apply_entry(of->state, entry, &did);
     if (!error)
-        error = suffix_add(&of->state->suffix, header->version, offset);
+        error = suffix_add_item(&of->state->suffix, apply_item(entry));
     if (!error && part->in_copies &&
         (header->blocks > 1 || header->version > of->state->prefix.upto))
         error = suffix_add(&of->copies, header->version, offset);
@@ -132,10 +133,15 @@ static int recover_piece(struct recover_part *part, struct recover_shard *shard,
 
 /* R1: does the block count? */
 static bool block_counts(struct recover_part *part, const struct recover_shard *shard,
-                         const struct entry_header *header)
+                         const struct recover_found *found)
 {
+    const struct entry_header *header = &found->header;
+    const struct store *store = part->recover->common->store;
     const uint32_t epoch = version_epoch(header->version);
-    if (!shard || epoch < shard->state->first_epoch || version_counter(header->version) == 0) {
+    if (!shard || version_counter(header->version) == 0 ||
+        (epoch < shard->state->first_epoch &&
+         !shard_counts(shard->state, header->version,
+                       store_meta(store, store_segment_at(store, found->offset))))) {
         part->counts.passed_over++;
         return false;
     }
@@ -167,6 +173,9 @@ static int recover_object(struct recover_part *part, const struct recover_block 
 static int recover_record(struct recover_part *part, struct recover_shard *shard,
                           const struct entry_header *header)
 {
+    if (!shard->state->primary)
+        completed_add(&shard->state->completed, header->client_id, header->operation,
+                      header->version);
     if (!shard->state->primary || !recover_clients_ask(&part->recover->clients, header))
         return 0;
     int error =
@@ -248,7 +257,7 @@ bool recover_choose(struct recover_part *part, const struct recover_found *found
     if (header->type == ENTRY_CHECKPOINT)
         return block->shard && part == block->shard->part;
     return part == (block->shard ? block->shard->part : &recover->parts[0]) &&
-           block_counts(part, block->shard, header);
+           block_counts(part, block->shard, found);
 }
 
 int recover_block(struct recover_part *part, const struct recover_block *block)

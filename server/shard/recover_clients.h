@@ -7,9 +7,8 @@
  * lowest. Of later entries nobody knows: rows that follow the table (or none) tell. Where no table is whole each entry
  * gives a record, which costs memory only, until the worker forgets the clients that do not come back.
  *
- * A table speaks for all lower epochs, too, because its writer led the shard in all of them, or took the records over
- * from a start like this one. Once leadership moves between servers, the writer must have got the records from its
- * predecessor, or the table must tell from which epoch on it speaks.
+ * A table speaks for all lower epochs, too, because its writer led the shard in all of them, or took the records over:
+ * from a start like this one, or, when it was promoted, from what it knew as a backup (D8 in server/digest/digest_tail.c).
  */
 #ifndef SERVER_RECOVER_CLIENTS_H
 #define SERVER_RECOVER_CLIENTS_H

@@ -39,6 +39,8 @@ int recover_row_read(const struct recover_options *options, const struct shard *
     const bool counts = found.state == REPLICA_FULL && !recover_is_incomplete(options, shard->id) &&
                         version_epoch(found.settled) < shard->epoch;
     *row = (struct recover_row){.first_epoch = first,
+                                .first_allocation =
+                                    found.state == REPLICA_FULL ? found.first_allocation : 0,
                                 .settled = counts && found.settled > start ? found.settled : start};
     return 0;
 }

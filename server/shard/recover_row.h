@@ -6,6 +6,7 @@
 
 struct recover_row {
     uint32_t first_epoch;
+    uint64_t first_allocation;
     uint64_t settled; /* where the contiguous prefix begins: (first_epoch, 0) at least */
 };
 

@@ -225,6 +225,7 @@ static void settle_shard(const struct recover *recover, struct recover_shard *of
     suffix_clear(&of->copies);
     suffix_clear(&of->made);
     suffix_sort(&shard->suffix);
+    shard->completed.lost = 0; /* those of long ago are no loss */
     shard->suffix_exposed = is_exposed(recover->common->store, shard);
     recover_clients_raise(&recover->clients, shard->id, &shard->records);
 }

@@ -15,6 +15,8 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     shard->primary = description->primary == server;
     shard->epoch = description->epoch;
     shard->first_epoch = 1;
+    shard->begin_epoch = description->epoch;
+    shard->followed = description->epoch == 1;
     prefix_init(&shard->prefix, version_make(1, 0));
     atomic_init(&shard->commit, version_make(1, 0));
     atomic_init(&shard->settled, version_make(1, 0));
@@ -28,6 +30,22 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     return 0;
 }
 
+void shard_fill(struct shard_state *shard, uint64_t first_allocation)
+{
+    const uint64_t before = version_make(shard->epoch, 0) - 1;
+    shard->filling = true;
+    shard->followed = false;
+    shard->first_epoch = shard->epoch;
+    shard->first_allocation = first_allocation;
+    prefix_init(&shard->prefix, before);
+    suffix_drop(&shard->suffix, before);
+    suffix_sort(&shard->suffix);
+    atomic_init(&shard->commit, before);
+    atomic_init(&shard->settled, before);
+    atomic_init(&shard->dur_settled, before);
+    atomic_init(&shard->closed, before);
+}
+
 void shard_close(struct shard_state *shard, uint64_t version)
 {
     if (version > atomic_load_explicit(&shard->closed, memory_order_relaxed))
@@ -39,8 +57,9 @@ void shard_settle(struct shard_state *shard, uint64_t contiguous)
     const uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
     const uint64_t closed = atomic_load_explicit(&shard->closed, memory_order_relaxed);
     uint64_t settled = commit < closed ? commit : closed;
-    /* Until its epoch begins, which is when a log reconciliation has brought all, it may lack anything. */
-    if (shard->possibly_incomplete && version_epoch(commit) < shard->epoch)
+    /* Until its epoch begins a log reconciliation reads the suffix, from one version on; and where data are possibly
+     * incomplete, this replica may lack anything. */
+    if (version_epoch(commit) < shard->epoch || shard->landed_in)
         return;
     if (contiguous < settled)
         settled = contiguous;
@@ -54,6 +73,7 @@ void shard_state_destroy(struct shard_state *shard)
         return;
     records_fini(&shard->records);
     suffix_clear(&shard->suffix);
+    completed_clear(&shard->completed);
     suffix_clear(&shard->below.found);
     index_destroy(shard->index);
     free(shard);

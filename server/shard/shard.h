@@ -8,12 +8,14 @@
 
 #include "common/cluster/cluster.h"
 #include "server/index/index.h"
+#include "server/shard/completed.h"
 #include "server/shard/incoming.h"
 #include "server/shard/prefix.h"
 #include "server/shard/records.h"
 #include "server/shard/suffix.h"
 #include "server/shard/suffix_below.h"
 #include "server/store/live.h"
+#include "server/store/store.h"
 
 struct write_op;
 
@@ -21,9 +23,14 @@ struct write_op;
  * digest role where it backs it. All but the atomic fields belong to the owner from then on. */
 struct shard_state {
     uint16_t id;
-    bool primary;
-    uint32_t epoch;
-    uint32_t first_epoch; /* of the replica row: entries of lower ones are dead */
+    _Atomic bool primary; /* whoever has the shard between two owners writes it; read by anybody */
+    _Atomic uint32_t epoch; /* likewise the owner */
+    uint32_t
+        first_epoch; /* of the replica row: entries of lower ones are dead, but for those in segments that this server
+                             allocated after `first_allocation` (design, section 5) */
+    uint64_t first_allocation;
+    _Atomic bool
+        filling; /* backup: not full yet, so what it lacks of epochs before its first says nothing */
     struct index *index;
     const struct live *live; /* told of each change of the index */
 
@@ -42,17 +49,32 @@ struct shard_state {
         closed; /* the highest version of which a block may lie in a segment that its owner has closed: a
                               * full one of a log, or one that digest has left. Published before anybody can see the
                               * segment closed. At first all of earlier epochs. */
+    _Atomic uint64_t
+        landed; /* primary: the highest version that landed here before it was promoted; 0: none */
     _Atomic bool recovering; /* primary: log reconciliation is not done, nothing is served */
     _Atomic uint64_t lost;   /* primary: committed versions that its reconciliation found nowhere */
     _Atomic bool missing;    /* backup: a committed version never arrived (prefix.h) */
     struct prefix prefix;    /* backup; and both while PM is scanned at a start */
-    struct suffix suffix;    /* what the start's scan found above the settled version */
-    struct suffix_below below; /* what of lower versions another replica may lack */
-    struct records records;    /* primary: completed operations whose answer may be asked again */
+    uint32_t begin_epoch;    /* the first that was adopted for this state */
+    bool
+        followed; /* the prefix tells what was received: since it entered its epoch this replica has applied all of it in
+                    * this run. After a start it is lifted over holes by commit versions */
+    struct suffix suffix;       /* backup; and at a primary from the start until it is reconciled */
+    struct completed completed; /* backup: what has left the suffix */
+    struct suffix_below below;  /* what of lower versions another replica may lack */
+    struct records records;     /* primary: completed operations whose answer may be asked again */
 
     /* Primary only. */
-    uint64_t counter; /* of the last version handed out */
-    uint32_t backup_count;
+    bool begun; /* it was served in `epoch`: but for writes in flight, all is on every replica */
+    uint32_t next_epoch; /* that begins once its configuration is committed; 0: none */
+    bool ending;         /* it is committed: the present epoch hands out no more versions */
+    uint64_t
+        landed_in; /* what landed here before it was promoted may lie in segments of the backup log up to this number:
+                          * nothing is settled before they are left; 0: they are */
+    uint64_t counter;      /* of the last version handed out */
+    uint32_t full_count;   /* of the backups: they come first, those that fill behind them */
+    uint32_t filled;       /* bits: of those that fill, by place, which have all */
+    uint32_t backup_count; /* all that get every write */
     uint32_t backups[CLUSTER_MAX_REPLICAS - 1]; /* positions in the worker's peers */
     uint64_t told[CLUSTER_MAX_REPLICAS - 1]; /* settled versions of these, of this epoch; 0: none */
     struct write_op *first_in_flight, *last_in_flight; /* by rising version */
@@ -68,8 +90,10 @@ struct shard_state {
     struct shard_state *next_commit;
 
     /* Backup only. */
-    struct shard_state *next_owned; /* in the digest role's list */
-    bool suffix_held;               /* so that nothing that it names is cleaned away */
+    struct shard_state *next_owned;     /* in the digest role's list */
+    struct shard_state *next_releasing; /* likewise, of those that it is to return */
+    uint64_t release_ticket;
+    bool suffix_held; /* so that nothing that it names is cleaned away */
     uint64_t met; /* the highest version of which a block lies here that may not be applied yet */
 
     /* Backup only: a long entry that comes by message. */
@@ -87,6 +111,26 @@ struct shard_state {
 int shard_state_create(const struct pm *pm, const struct entry_format *format,
                        const struct shard *description, uint32_t server, struct shard_state **out);
 void shard_state_destroy(struct shard_state *shard);
+
+/* shard_fill: the new state is of a replica that begins to fill in its epoch, with nothing. All in front of (epoch, 0) is
+ * another's to bring, so it counts as settled: nothing of it is missed, and what comes is applied. */
+void shard_fill(struct shard_state *shard, uint64_t first_allocation);
+
+/* Does what lies in a segment with that meta belong to this replica, if it has that version? Not what it, or another, had
+ * before: of that, bytes may be left (design, H15). */
+static inline bool shard_counts(const struct shard_state *shard, uint64_t version,
+                                struct segment_meta meta)
+{
+    return version_epoch(version) >= shard->first_epoch ||
+           (shard->first_allocation && meta.owner != OWNER_BACKUP_LOG &&
+            meta.allocation > shard->first_allocation);
+}
+
+/* Up to where this replica lacks nothing, for a log reconciliation; its suffix is sorted. */
+static inline uint64_t shard_contiguous(const struct shard_state *shard)
+{
+    return shard->followed ? shard->prefix.upto : shard->suffix.contiguous;
+}
 
 /* shard_close: the owner is about to close a segment in which versions up to this one may lie. */
 void shard_close(struct shard_state *shard, uint64_t version);

@@ -153,9 +153,14 @@ int store_open(struct pm *pm, const struct store_identity *identity, struct stor
     error = store_replicas_open(store);
     if (error)
         goto fail;
+    error = store_voids_open(store);
+    if (error)
+        goto fail_replicas;
     *out = store;
     return 0;
 
+fail_replicas:
+    store_replicas_close(store);
 fail:
     free(store->live.tombstones);
     free(store->live.words);
@@ -167,6 +172,7 @@ void store_close(struct store *store)
 {
     if (!store)
         return;
+    store_voids_close(store);
     store_replicas_close(store);
     free(store->live.tombstones);
     free(store->live.words);

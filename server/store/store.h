@@ -1,4 +1,4 @@
-/* store.h - a server's PM: superblock, segment meta table, replica table, configuration, then 4 MiB segments.
+/* store.h - a server's PM: superblock, segment meta table, replica table, configuration, void table, then 4 MiB segments.
  *
  * The layout, in bytes from the start of the map (all little-endian):
  *   0        superblock, 512: magic (8), format version (4), server (4), cluster (8), segments (8),
@@ -13,9 +13,12 @@
  *   4202496  segment meta table: one 8-byte word a segment
  *   ...      configuration, 1 MiB + 4096, 4096-aligned: term (8), bytes (4), zeros, CRC32C (4) of that and of the
  *            encoded configuration, which follows at 64
+ *   ...      void table, 32 KiB: 1024 rows of 32 bytes: segment (8), allocation (8), from (4), bytes (4), zeros (4),
+ *            CRC32C (4)
  *   ...      replica table, second copy
  *   ...      segment meta table, second copy
  *   ...      configuration, second copy
+ *   ...      void table, second copy
  *   ...      segments, aligned to 4 MiB
  *
  * A segment's meta is one word, so one store commits each transition. All zeros: free, never used. Else
@@ -40,6 +43,8 @@
 enum {
     STORE_SHARD_IDS = 65536,
     STORE_BOOT_ID_BYTES = 16,
+    STORE_VOIDS =
+        1024, /* void ranges: a sender has one claim at a time, and there are FABRIC_MAX_ZONE_SENDERS */
     STORE_CONFIG_MAX_BYTES =
         1 << 20, /* more than the largest that the coordination service takes */
 };
@@ -230,6 +235,14 @@ enum segment_state store_segment_state(const struct store *store, uint64_t segme
 /* store_segment_is_zero: are `bytes` of a segment from `from` all zero? Reads them. */
 bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t from,
                            uint32_t bytes);
+
+/* store_void_add: whatever is or will be stored in `bytes` of a segment from `from` does not count, as soon as a fence
+ * started after this call is done: the next open zeroes them before anybody reads them. One thread uses the void table
+ * (the control role). Errors: ROWAN_ETOOMANY, and nothing has changed. */
+int store_void_add(struct store *store, uint64_t segment, uint32_t from, uint32_t bytes);
+
+/* store_void_drop: nothing of the segment is void any more: it was zeroed, that is fenced, and nobody can store there. */
+void store_void_drop(struct store *store, uint64_t segment);
 
 /* The replica table. One thread uses it (the control role). store_replica tells what was set last, at once.
  * store_replica_set touches DRAM only, so set as often as you like; a start of the server after a crash sees

@@ -37,10 +37,12 @@ struct store_geometry store_geometry(uint64_t segments)
     uint64_t meta_bytes = round_up(segments * META_BYTES, TABLE_ALIGN);
     struct store_geometry at = {.metas[0] = META_OFFSET, .replicas[0] = HEAD_BYTES};
     at.configs[0] = at.metas[0] + meta_bytes;
-    at.replicas[1] = at.configs[0] + CONFIG_COPY_BYTES;
+    at.voids[0] = at.configs[0] + CONFIG_COPY_BYTES;
+    at.replicas[1] = at.voids[0] + VOID_TABLE_BYTES;
     at.metas[1] = at.replicas[1] + REPLICA_TABLE_BYTES;
     at.configs[1] = at.metas[1] + meta_bytes;
-    at.segments = round_up(at.configs[1] + CONFIG_COPY_BYTES, STORE_SEGMENT_BYTES);
+    at.voids[1] = at.configs[1] + CONFIG_COPY_BYTES;
+    at.segments = round_up(at.voids[1] + VOID_TABLE_BYTES, STORE_SEGMENT_BYTES);
     return at;
 }
 
@@ -48,7 +50,7 @@ uint64_t store_segments_in(uint64_t pm_bytes)
 {
     uint64_t whole = pm_bytes / STORE_SEGMENT_BYTES;
     uint64_t segments = whole;
-    /* The replica tables take two segments; the rest one up to 130,048, and another one for each 262,144 more. */
+    /* The replica tables take two segments; the rest one up to 125,952, and another one for each 262,144 more. */
     while (segments > 0 &&
            store_geometry(segments).segments / STORE_SEGMENT_BYTES + segments > whole)
         segments--;

@@ -1,5 +1,5 @@
 /* store_layout.h - the bytes of a server's PM, shared by store.c (segments), store_replica.c (replicas),
- * store_format.c (whose it is, and its last run) and store_config.c (the configuration). store.h shows where each part lies. Little-endian. */
+ * store_format.c (whose it is, and its last run), store_config.c (the configuration) and store_void.c (void ranges). store.h shows where each part lies. Little-endian. */
 #ifndef SERVER_STORE_LAYOUT_H
 #define SERVER_STORE_LAYOUT_H
 
@@ -16,12 +16,14 @@ enum {
     RUN_BYTES = 64,
     META_BYTES = 8,
     ROW_BYTES = 64,
+    VOID_BYTES = 32,
     REPLICA_TABLE_BYTES = STORE_SHARD_IDS * ROW_BYTES,
     HEAD_SECOND_OFFSET = HEAD_BYTES + REPLICA_TABLE_BYTES,
     META_OFFSET = HEAD_SECOND_OFFSET + HEAD_BYTES,
     TABLE_ALIGN = 4096,
     CONFIG_HEAD_BYTES = 64,
     CONFIG_COPY_BYTES = STORE_CONFIG_MAX_BYTES + TABLE_ALIGN,
+    VOID_TABLE_BYTES = STORE_VOIDS * VOID_BYTES,
 };
 
 #define OWNER_KINDS    ((unsigned)OWNER_CHECKPOINT + 1)
@@ -92,6 +94,20 @@ _Static_assert(sizeof(struct row) == ROW_BYTES, "row");
 _Static_assert(offsetof(struct row, checksum) == 20, "row");
 _Static_assert(offsetof(struct row, settled) == 32, "row");
 _Static_assert(offsetof(struct row, settled_checksum) == ROW_BYTES - 4, "row");
+/* A row of the void table. All zeros: unused. */
+struct void_row {
+    uint64_t segment;
+    uint64_t allocation; /* of the segment, when the range became void */
+    uint32_t from;       /* in the segment */
+    uint32_t bytes;      /* 1 or more */
+    uint8_t zero[4];
+    uint32_t checksum; /* CRC32C of all before it */
+};
+_Static_assert(sizeof(struct void_row) == VOID_BYTES, "void row");
+_Static_assert(offsetof(struct void_row, from) == 16, "void row");
+_Static_assert(offsetof(struct void_row, checksum) == VOID_BYTES - 4, "void row");
+_Static_assert(VOID_TABLE_BYTES % TABLE_ALIGN == 0, "void table");
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "PM is little-endian");
 
 /* Where the parts lie, in bytes from the start of the map. [2]: the two copies. */
@@ -99,6 +115,7 @@ struct store_geometry {
     uint64_t metas[2];
     uint64_t replicas[2];
     uint64_t configs[2];
+    uint64_t voids[2];
     uint64_t segments;
 };
 struct store_geometry store_geometry(uint64_t segments);
@@ -119,6 +136,14 @@ enum run_copy run_read(const struct pm *pm, unsigned copy, uint64_t parity, stru
 /* config_read: one copy of the configuration, that at `place`; its bytes lie behind the head. */
 enum config_copy { CONFIG_COPY_UNUSED, CONFIG_COPY_WHOLE, CONFIG_COPY_DAMAGED };
 enum config_copy config_read(const struct pm *pm, uint64_t place, struct config_head *head);
+
+/* void_read: row `number` of the void table at `table`. TORN: by a crash before its fence, or damaged. */
+enum void_copy { VOID_UNUSED, VOID_WHOLE, VOID_TORN };
+enum void_copy void_read(const struct pm *pm, uint64_t table, uint32_t number,
+                         struct void_row *row);
+
+/* Does it speak of the segment as it is used now? */
+bool void_is_of(const struct void_row *row, uint64_t segment, const struct segment_meta *meta);
 
 /* --- meta words --- */
 

@@ -8,12 +8,14 @@
 #include "server/store/store_layout.h"
 
 struct store_replicas;
+struct store_voids;
 
 struct store {
     struct pm *pm;
     uint64_t segments;
     struct store_geometry at;
     struct store_replicas *replicas;
+    struct store_voids *voids;
     struct live live;
     _Atomic uint64_t segments_free; /* S2 */
     _Atomic uint64_t segments_owned[OWNER_KINDS];
@@ -27,5 +29,9 @@ struct store {
 /* Reads the table, and starts the fence that T1 asks for. Errors: ROWAN_ENOMEM. */
 int store_replicas_open(struct store *store);
 void store_replicas_close(struct store *store);
+
+/* Zeroes what is void by the rows of the table, and starts a fence. Errors: ROWAN_ENOMEM. */
+int store_voids_open(struct store *store);
+void store_voids_close(struct store *store);
 
 #endif

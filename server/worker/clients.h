@@ -13,16 +13,11 @@
 #include <stdint.h>
 
 #include "common/base/clock.h"
+#include "server/shard/keep.h"
 #include "server/shard/records_table.h"
 
 enum { CLIENTS_MAX = 1 << 17 };
 
-#ifdef ROWAN_SIM /* test/sim chooses: clients are forgotten within a run */
-extern uint64_t clients_keep_ns;
-#define CLIENTS_KEEP_NS clients_keep_ns
-#else
-#define CLIENTS_KEEP_NS (120 * NS_PER_S)
-#endif
 #define CLIENTS_GRACE_NS NS_PER_S /* see clients_forget */
 
 struct client_link;

@@ -14,6 +14,11 @@
  *      asks for, and all while suffixes are reconciled that may be cleaned. Batches on their way are not: they wait for
  *      peers that may wait for this server's space. Their bytes are safe because their segment is not committed: not that
  *      of writes in flight, as their versions are not settled, and no other from worker_sends_from on.
+ *  W13 An answer that tells of data (a value, its absence, a conflict, a write that is done) leaves if the lease held after
+ *      it was put together, by a clock read after that: a process may have been stopped between the begin of its poll and
+ *      its look at the data, and another server may lead the shard by now. Without a lease what was put together in this
+ *      poll is dropped with its connections, and the clients ask again; nothing is looked at for a request that comes
+ *      when the lease is over. What goes to backups needs no lease.
  */
 #include "server/worker/worker.h"
 
@@ -27,7 +32,9 @@
 #include "server/shard/records_question.h"
 #include "server/worker/worker_client.h"
 #include "server/worker/worker_commit.h"
+#include "server/worker/worker_epoch.h"
 #include "server/worker/worker_fetch.h"
+#include "server/worker/worker_fill.h"
 #include "server/worker/worker_peer.h"
 #include "server/worker/worker_read.h"
 #include "server/worker/worker_reconcile.h"
@@ -85,7 +92,8 @@ static void peer_message(struct worker *worker, struct worker_peer *peer,
         worker_fetch_ask(worker, peer, message->fetch);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SETTLED_IS)
         worker_settled_told(worker, peer, message->settled_is);
-    else if (!worker_fetch_answered(worker, peer, tag, message))
+    else if (!worker_fetch_answered(worker, peer, tag, message) &&
+             !worker_fill_answered(worker, peer, tag, message, now_ns))
         worker_reconcile_message(worker, peer, tag, message, now_ns);
     control_free(message);
 }
@@ -99,6 +107,7 @@ static void peer_event(struct worker *worker, const struct fabric_event *event, 
         break;
     case PEER_DOWN:
         worker_reconcile_peer_down(worker, peer);
+        worker_fill_peer_down(worker, peer);
         break;
     case PEER_MESSAGE:
         peer_message(worker, peer, event, now_ns);
@@ -248,26 +257,19 @@ static void mark_who_is_over_share(struct worker *worker)
 
 static void adopt_config(struct worker *worker, struct cluster_config *config)
 {
-    cluster_release(worker->config);
+    struct cluster_config *before = worker->config;
     worker->config = config;
-    worker_peer_configure(worker);
+    worker_epoch_adopt(worker, before);
+    cluster_release(before);
 }
 
-/* Every version that was handed out lies in the t-log's segments up to the one that is closed now. What lies there is made
- * durable before the control role can see it as closed (G3): its fences are no fences of this thread. */
+/* What lies in the segment is made durable before the control role can see it as closed (G3): its fences are no fences of this thread. */
 static void close_segment(void *context)
 {
     struct worker *worker = context;
     worker_peer_log_closes(worker);
     (void)pm_fence_start(worker->common->pm);
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
-        if (!shard)
-            continue;
-        shard_close(shard, version_make(shard->epoch, shard->counter));
-        if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
-            shard_settle(shard, atomic_load_explicit(&shard->commit, memory_order_relaxed));
-    }
+    worker_epoch_close(worker);
 }
 
 static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64_t now_ns)
@@ -279,14 +281,26 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64
         log_on_open(&worker->log, worker_commit_table);
         worker->log_ready = true;
     }
-    worker_peer_resolve(worker, shard);
     worker->shards[shard->id] = shard;
     worker_client_recall(worker, shard, now_ns);
+    if (worker->config->lease_ms) {
+        worker_epoch_own(worker, shard);
+        return;
+    }
+    worker_peer_resolve(worker, shard);
     if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
         return;
     int error = worker_reconcile_begin(worker, shard);
     if (error)
         server_fail(worker->common, error, "no memory to reconcile the logs of a shard");
+}
+
+/* It answers by coming back. */
+static void return_command(struct worker *worker, const struct command *command)
+{
+    const int error = command_push(&worker->outbox, command);
+    if (error)
+        server_fail(worker->common, error, "no memory for a change of the configuration");
 }
 
 static void execute_commands(struct worker *worker, uint64_t now_ns)
@@ -302,6 +316,10 @@ static void execute_commands(struct worker *worker, uint64_t now_ns)
             adopt_shard(worker, command.shard, now_ns);
         } else if (command.kind == COMMAND_SETTLED) {
             worker->settled_news = true;
+        } else if (command.kind == COMMAND_COMMITTED) {
+            worker_epoch_committed(worker, command.term);
+        } else if (command.kind == COMMAND_ADOPT) {
+            return_command(worker, &command);
         } else {
             ASSERT(command.kind == COMMAND_QUERY);
             query_begin(&worker->queries, command.query, worker->shards[command.query->shard]);
@@ -318,7 +336,26 @@ static uint64_t held(struct worker *worker)
 {
     if (!worker->has_all || worker->holds_suffixes)
         return reclaim_since(&worker->reclaim);
-    return worker_fetch_held(worker);
+    const uint64_t fetch = worker_fetch_held(worker), fill = worker_fill_held(worker);
+    return fetch < fill ? fetch : fill;
+}
+
+/* W13 */
+static void begin_lease(struct worker *worker, uint64_t now_ns)
+{
+    const uint64_t lease_ns = atomic_load_explicit(&worker->common->lease_ns, memory_order_relaxed);
+    worker->lease_over = now_ns >= lease_ns;
+    worker->endpoint->holds = lease_ns != UINT64_MAX;
+}
+
+/* W13. What of this poll may not leave is gone before the flush. True: there was some. */
+static bool check_lease(struct worker *worker)
+{
+    const bool cut = worker->told && !worker_lease_holds(worker);
+    worker->told = false;
+    if (cut)
+        worker_client_cut(worker);
+    return cut;
 }
 
 enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
@@ -326,9 +363,11 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     struct worker *worker = role;
     worker->epoch = reclaim_enter(&worker->common->reclaim, &worker->reclaim);
     worker_peer_poll_begins(worker);
+    begin_lease(worker, now_ns);
     execute_commands(worker, now_ns);
     worker_peer_poll(worker, now_ns, wake_ns);
     worker->batch++;
+    worker_client_reap(worker, now_ns); /* those that were cut, while their messages are there */
 
     struct fabric_event events[WORKER_EVENTS];
     unsigned count =
@@ -348,12 +387,15 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= worker_client_forget(worker, now_ns, wake_ns);
     busy |= worker_client_answer(worker);
     busy |= worker_reconcile_poll(worker, now_ns, wake_ns);
+    busy |= worker_fill_poll(worker, now_ns, wake_ns);
     busy |= worker_fetch_poll(worker, now_ns, wake_ns);
     busy |= worker_settled_poll(worker, now_ns, wake_ns);
     busy |= worker_commit_poll(worker, now_ns, wake_ns);
     busy |= worker_write_advance(worker, now_ns, wake_ns);
+    busy |= worker_epoch_poll(worker);
     busy |= command_answer(&worker->queries, &worker->outbox, worker->common->pm,
                            &worker->common->format);
+    busy |= check_lease(worker);
     fabric_flush(worker->endpoint);
     worker_peer_poll_ends(worker);
     reclaim_leave(&worker->reclaim, held(worker));
@@ -437,6 +479,7 @@ void worker_destroy(struct worker *worker)
         shard_state_destroy(worker->shards[id]);
     queries_drop(&worker->queries);
     worker_reconcile_close(worker);
+    worker_fill_close(worker);
     write_table_fini(&worker->ops);
     cluster_release(worker->config);
     free(worker);

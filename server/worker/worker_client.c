@@ -65,6 +65,21 @@ void worker_client_mark(struct worker *worker, struct client_link *client)
     worker->closing = client;
 }
 
+void worker_client_cut(struct worker *worker)
+{
+    uint32_t count = 0;
+    for (struct client_link *client = worker->clients; client; client = client->next) {
+        if (client->told_batch != worker->batch || !client->conn)
+            continue;
+        fabric_conn_close(client->conn);
+        client->conn = NULL;
+        worker_client_mark(worker, client);
+        count++;
+    }
+    log_event(LOG_WARN, "answers_dropped", "worker=%u clients=%u reason=\"the lease is over\"",
+              worker->number, count);
+}
+
 void worker_client_reap(struct worker *worker, uint64_t now_ns)
 {
     while (worker->closing) {

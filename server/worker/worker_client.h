@@ -9,10 +9,13 @@
  * connection is marked for close. */
 void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uint32_t id);
 
-/* The connection is to be closed, and the link freed, by worker_client_reap in this poll. Until then
+/* The connection is to be closed, and the link freed, by worker_client_reap, before the fabric is polled again. Until then
  * it stays whole: some requests taken in this poll may be its own. */
 void worker_client_mark(struct worker *worker, struct client_link *client);
 void worker_client_reap(struct worker *worker, uint64_t now_ns);
+
+/* W13: closes the connections of those to whom this poll's answers tell of data; they are reaped in the next. */
+void worker_client_cut(struct worker *worker);
 
 /* The records of a shard that this worker leads came from a scan or a reconciliation: their clients, too, are
  * forgotten if they do not connect. To be called before the shard is served. */

@@ -24,6 +24,33 @@ static struct worker_peer *find_peer(struct worker *worker, uint32_t server)
     return NULL;
 }
 
+static void peer_down(struct worker *worker, struct worker_peer *peer, int error, uint64_t now_ns);
+
+/* Peers that are no members any more, or are under another incarnation. Nothing waits for them (worker_epoch.c, Z2). */
+static void leave_out(struct worker *worker)
+{
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        struct worker_peer *peer = &worker->peers[i];
+        const struct member *member = cluster_member(worker->config, peer->server);
+        if (peer->server == 0 || (member && member->incarnation == peer->incarnation))
+            continue;
+        if (peer->conn) {
+            peer->conn->user = NULL;
+            fabric_conn_close(peer->conn);
+            peer_down(worker, peer, ROWAN_EREFUSED, 0);
+        }
+        *peer = (struct worker_peer){.kind = LINK_PEER};
+    }
+}
+
+/* A free place, or a new one. */
+static struct worker_peer *open_peer(struct worker *worker)
+{
+    struct worker_peer *peer = find_peer(worker, 0);
+    ASSERT(peer || worker->peer_count < CLUSTER_MAX_MEMBERS);
+    return peer ? peer : &worker->peers[worker->peer_count++];
+}
+
 void worker_peer_configure(struct worker *worker)
 {
     const struct cluster_config *config = worker->config;
@@ -34,12 +61,12 @@ void worker_peer_configure(struct worker *worker)
                                                        .id = worker->common->server,
                                                        .role = worker->number,
                                                        .kind = FABRIC_SERVER});
+    leave_out(worker);
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct member *member = &config->members[i];
         if (member->server == worker->common->server || find_peer(worker, member->server))
             continue;
-        ASSERT(worker->peer_count < CLUSTER_MAX_MEMBERS);
-        struct worker_peer *peer = &worker->peers[worker->peer_count++];
+        struct worker_peer *peer = open_peer(worker);
         *peer = (struct worker_peer){.kind = LINK_PEER,
                                      .server = member->server,
                                      .incarnation = member->incarnation,
@@ -48,16 +75,29 @@ void worker_peer_configure(struct worker *worker)
     }
 }
 
+void worker_peer_need(struct worker *worker, const struct shard *row)
+{
+    for (uint32_t i = 0; i < row->backup_count; i++)
+        find_peer(worker, row->backups[i])->needed = true;
+    for (uint32_t i = 0; i < row->filling_count; i++)
+        find_peer(worker, row->filling[i])->needed = true;
+}
+
 void worker_peer_resolve(struct worker *worker, struct shard_state *shard)
 {
     const struct shard *row = cluster_shard(worker->config, shard->id);
+    worker_peer_need(worker, row);
     shard->backup_count = 0;
     for (uint32_t i = 0; i < row->backup_count; i++) {
         struct worker_peer *peer = find_peer(worker, row->backups[i]);
-        ASSERT(peer);
-        peer->needed = true;
         shard->backups[shard->backup_count++] = (uint32_t)(peer - worker->peers);
     }
+    shard->full_count = shard->backup_count;
+    shard->filled = 0;
+    for (uint32_t i = 0; i < row->filling_count; i++)
+        shard->backups[shard->backup_count++] =
+            (uint32_t)(find_peer(worker, row->filling[i]) - worker->peers);
+    worker->fill_wanted |= row->filling_count > 0;
 }
 
 void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)

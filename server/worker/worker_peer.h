@@ -5,8 +5,11 @@
 
 #include "server/worker/worker_state.h"
 
-/* The peers of the configuration; and the positions of a shard's backups among them. */
+/* The peers of the configuration. Connections to those that it does not name any more are closed. */
 void worker_peer_configure(struct worker *worker);
+
+/* A shard's backups are connected to; the same, and their positions among the peers go into the shard. */
+void worker_peer_need(struct worker *worker, const struct shard *row);
 void worker_peer_resolve(struct worker *worker, struct shard_state *shard);
 
 /* Connects where a connection is missing; lowers *wake_ns to the next attempt. */

@@ -29,48 +29,15 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
-#include "server/shard/apply.h"
 #include "server/shard/query.h"
 #include "server/worker/worker_client.h"
 #include "server/worker/worker_commit.h"
 #include "server/worker/worker_peer.h"
+#include "server/worker/worker_reconcile_take.h"
 
 #define RECONCILE_RETRY_NS      (20 * NS_PER_MS)
 #define RECONCILE_ROOM_RETRY_NS NS_PER_MS
 #define RECONCILE_SPACE_NS      NS_PER_S /* no memory or no segment: it may become free */
-
-enum reconcile_step { RECONCILE_FIGURES, RECONCILE_BELOW, RECONCILE_SUFFIXES, RECONCILE_SPREAD };
-
-/* One backup's part. */
-struct part {
-    bool done;    /* in this step */
-    uint32_t tag; /* of what is on its way to it: a question, or entries; 0: nothing */
-    uint64_t retry_ns;
-
-    /* SUFFIXES */
-    uint64_t cursor;
-    struct incoming incoming; /* skipped: it is here already */
-
-    uint64_t settled;  /* U7 */
-    struct suffix has; /* versions of its entries above `from`; their places are not told */
-
-    /* SPREAD: the first entry of the suffix that is not confirmed, and its first block; and likewise once the message on
-     * its way is. */
-    uint32_t next, next_block, sent, sent_block;
-};
-
-struct reconciliation {
-    struct shard_state *shard; /* NULL: free */
-    enum reconcile_step step;
-    uint64_t commit, from;
-    uint64_t settled;     /* the highest of any replica */
-    uint64_t retry_ns;    /* BELOW */
-    uint64_t local_batch; /* the last in which something was stored here */
-    uint32_t taken;       /* entries that were not here */
-    uint32_t holes; /* entries that a commit version covers, and that were brought to a replica */
-    struct suffix extra; /* those of the current backup */
-    struct part parts[CLUSTER_MAX_REPLICAS - 1];
-};
 
 struct reconciliations {
     struct shard_state *first, *last; /* that wait for a slot */
@@ -95,22 +62,33 @@ int worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
     return 0;
 }
 
-/* The figures of this replica itself. */
-static void begin(struct reconciliation *it)
+/* What is stored here by now, perhaps by one that was given up: it is durable when that batch is. */
+static uint64_t stored_batch(const struct worker *worker)
 {
-    it->commit = atomic_load_explicit(&it->shard->commit, memory_order_relaxed);
-    it->settled = atomic_load_explicit(&it->shard->settled, memory_order_relaxed);
-    it->from = it->shard->suffix.contiguous;
+    const uint32_t last = worker->fence_first + worker->fence_count - 1;
+    if (worker->stored)
+        return worker->batch;
+    return worker->fence_count ? worker->fences[last % WORKER_FENCES].batch : 0;
 }
 
-static void start_waiting(struct reconciliations *all)
+/* The figures of this replica itself. */
+static void begin(const struct worker *worker, struct reconciliation *it)
+{
+    it->local_batch = stored_batch(worker);
+    it->commit = atomic_load_explicit(&it->shard->commit, memory_order_relaxed);
+    it->settled = atomic_load_explicit(&it->shard->settled, memory_order_relaxed);
+    it->asked = it->commit;
+    it->from = UINT64_MAX;
+}
+
+static void start_waiting(const struct worker *worker, struct reconciliations *all)
 {
     for (uint32_t i = 0; i < WORKER_RECONCILING && all->first; i++) {
         struct reconciliation *it = &all->slots[i];
         if (it->shard)
             continue;
         *it = (struct reconciliation){.shard = all->first};
-        begin(it);
+        begin(worker, it);
         all->first = it->shard->next_reconcile;
         if (!all->first)
             all->last = NULL;
@@ -126,82 +104,16 @@ static void ask(struct worker *worker, const struct reconciliation *it, struct p
     Rowan__GetSuffix body = ROWAN__GET_SUFFIX__INIT;
     body.shard = it->shard->id;
     body.epoch = it->shard->epoch;
-    body.commit = it->commit;
+    body.commit = it->step == RECONCILE_FIGURES ? it->asked : it->commit;
     body.after = it->step == RECONCILE_SUFFIXES ? it->from : QUERY_SUFFIX_NONE;
     body.cursor = part->cursor;
+    body.block = part->block;
     /* Without room, or memory of the fabric's, it is asked again; a break comes as an event. */
     part->tag = worker_peer_tag(worker);
     if (control_message_send(peer->conn, part->tag,
                              &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body)))
         part->tag = 0;
     part->retry_ns = now_ns + RECONCILE_ROOM_RETRY_NS;
-}
-
-/* --- taking entries in --- */
-
-/* All blocks of an entry that was not here lie in the t-log. Errors: ROWAN_ENOMEM. */
-static int take_entry(struct worker *worker, struct reconciliation *it, const struct part *part)
-{
-    struct shard_state *shard = it->shard;
-    const struct entry_header *header = &part->incoming.header;
-    const uint64_t start = part->incoming.start;
-    const struct apply_entry entry =
-        apply_describe(worker->common->pm, &worker->common->format, header, start, worker->key);
-    struct applied did;
-    int error = apply_entry(shard, &entry, &did);
-    if (!error)
-        error = suffix_add(&it->extra, header->version, start);
-    if (error)
-        return error;
-    if (did.record)
-        log_event(LOG_WARN, "record_lost",
-                  "shard=%u client=%u operation=%u a retry of it would be carried out again",
-                  shard->id, header->client_id, header->operation);
-    it->taken++;
-    it->holes += header->version <= it->commit;
-    return 0;
-}
-
-static uint64_t settled_here(const struct reconciliation *it)
-{
-    return atomic_load_explicit(&it->shard->settled, memory_order_relaxed);
-}
-
-/* U3. */
-static bool is_expected(const struct reconciliation *it, const struct entry_header *header)
-{
-    return header->shard == it->shard->id && header->version > it->from &&
-           version_epoch(header->version) < it->shard->epoch &&
-           (header->type == ENTRY_PUT || header->type == ENTRY_DELETE);
-}
-
-/* Errors: ROWAN_EFORMAT (not what was asked for), EDAMAGED, ENOMEM; those of incoming_take. */
-static int take_block(struct worker *worker, struct reconciliation *it, struct part *part,
-                      const ProtobufCBinaryData *block)
-{
-    const struct entry_format *format = &worker->common->format;
-    struct incoming *incoming = &part->incoming;
-    struct entry_header header;
-    uint32_t bytes;
-    int error = entry_decode(format, block->data, block->len, &header, &bytes);
-    if (!error && (bytes != block->len || !is_expected(it, &header)))
-        error = ROWAN_EFORMAT;
-    if (error)
-        return error;
-    const bool here = suffix_has(&it->shard->suffix, header.version) ||
-                      header.version <= settled_here(it); /* U7 */
-    const uint64_t segments = worker->log.segments;
-    const int whole = incoming_take(incoming, &worker->log, format, &header, block->data, here);
-    if (worker->log.segments != segments)
-        inbox_wake(&worker->outbox); /* the control role says "full" in time */
-    if (whole >= 0 && !incoming->skipped) {
-        worker->stored = true;
-        it->local_batch = worker->batch;
-    }
-    if (whole != 1)
-        return whole;
-    error = incoming->skipped ? 0 : take_entry(worker, it, part);
-    return error ? error : suffix_add(&part->has, header.version, 0);
 }
 
 /* What came of the current backup is a part of the suffix. Errors: ROWAN_ENOMEM. */
@@ -219,6 +131,7 @@ static void restart_part(struct reconciliation *it, struct part *part)
         suffix_clear(&part->has);
     part->tag = 0;
     part->cursor = 0;
+    part->block = 0;
     part->next_block = 0;
 }
 
@@ -228,7 +141,7 @@ static void take_blocks(struct worker *worker, struct reconciliation *it, struct
 {
     int error = 0;
     for (size_t i = 0; i < answer->n_blocks && !error; i++)
-        error = take_block(worker, it, part, &answer->blocks[i]);
+        error = worker_reconcile_take(worker, it, part, &answer->blocks[i]);
     if (!error && answer->cursor == 0)
         error = merge(it);
     if (error) {
@@ -239,6 +152,7 @@ static void take_blocks(struct worker *worker, struct reconciliation *it, struct
         return;
     }
     part->cursor = answer->cursor;
+    part->block = answer->block;
     part->done = answer->cursor == 0;
     if (part->done)
         suffix_sort(&part->has);
@@ -269,6 +183,12 @@ static struct part *find_tag(const struct worker *worker, const struct worker_pe
     return NULL;
 }
 
+/* A replica that fills: what it has is asked for, as it may have what nobody else got; filling brings it what it lacks. */
+static bool fills(const struct reconciliation *it, const struct part *part)
+{
+    return (uint32_t)(part - it->parts) >= it->shard->full_count;
+}
+
 static void take_answer(struct worker *worker, struct reconciliation *it, struct part *part,
                         const Rowan__SuffixIs *answer, const struct worker_peer *peer,
                         uint64_t now_ns)
@@ -276,12 +196,14 @@ static void take_answer(struct worker *worker, struct reconciliation *it, struct
     if (it->step == RECONCILE_FIGURES) {
         if (answer->commit > it->commit)
             it->commit = answer->commit;
+        part->done = true;
+        if (fills(it, part))
+            return; /* of what was before its first epoch it knows nothing */
         part->settled = answer->settled;
         if (answer->settled > it->settled)
             it->settled = answer->settled;
         if (answer->prefix < it->from)
             it->from = answer->prefix;
-        part->done = true;
     } else {
         take_blocks(worker, it, part, answer, peer, now_ns);
     }
@@ -301,8 +223,9 @@ static void take_confirmation(const struct worker *worker, struct reconciliation
     const bool later = error == ROWAN_EAGAIN || error == ROWAN_EBUSY;
     if (!error) {
         for (uint32_t i = part->next; i < part->sent; i++) {
-            const uint64_t version = it->shard->suffix.items[i].version;
-            it->holes += version <= it->commit && !is_there(part, version);
+            const struct suffix_item *item = &it->shard->suffix.items[i];
+            it->holes +=
+                item->offset && item->version <= it->commit && !is_there(part, item->version);
         }
         part->next = part->sent;
         part->next_block = part->sent_block;
@@ -382,16 +305,37 @@ static void report_losses(struct worker *worker, const struct reconciliation *it
     atomic_store_explicit(&shard->lost, lost, memory_order_relaxed);
 }
 
+/* Some replica knows of an epoch that began since, and that those who were asked, and this one, may not have heard of. For it
+ * all of earlier epochs was brought to every replica, so they lack less than they said. */
+static bool asks_again(struct reconciliation *it)
+{
+    if (it->step != RECONCILE_FIGURES || version_epoch(it->commit) <= version_epoch(it->asked))
+        return false;
+    it->asked = it->commit;
+    it->from = UINT64_MAX;
+    return true;
+}
+
+/* The contiguous prefix of this replica itself. */
+static uint64_t own_prefix(const struct reconciliation *it)
+{
+    const uint64_t begun = version_make(version_epoch(it->commit), 0);
+    const uint64_t own = shard_contiguous(it->shard);
+    return version_epoch(it->commit) >= it->shard->begin_epoch && begun > own ? begun : own;
+}
+
 static void enter_step(struct worker *worker, struct reconciliation *it, enum reconcile_step step)
 {
     struct shard_state *shard = it->shard;
     it->step = step;
-    if (step == RECONCILE_BELOW && it->commit < it->from)
-        it->from = it->commit;
-    else if (step == RECONCILE_SPREAD)
+    if (step == RECONCILE_BELOW) {
+        const uint64_t own = own_prefix(it);
+        it->from = own < it->from ? own : it->from;
+        it->from = it->commit < it->from ? it->commit : it->from;
+    } else if (step == RECONCILE_SPREAD)
         report_losses(worker, it);
     for (uint32_t i = 0; i < shard->backup_count; i++) {
-        it->parts[i].done = false;
+        it->parts[i].done = step == RECONCILE_SPREAD && fills(it, &it->parts[i]);
         it->parts[i].next = suffix_find(&shard->suffix, it->from);
         restart_part(it, &it->parts[i]);
     }
@@ -507,6 +451,14 @@ static void clear(struct reconciliation *it)
         suffix_clear(&it->parts[i].has);
 }
 
+/* The same at each replica, whatever it has found of earlier epochs. */
+static void raise_version(struct shard_state *shard)
+{
+    const uint64_t start = version_make(shard->epoch, 0);
+    if (start > atomic_load_explicit(&shard->version, memory_order_relaxed))
+        atomic_store_explicit(&shard->version, start, memory_order_relaxed);
+}
+
 static void finish(struct worker *worker, struct reconciliation *it, uint64_t now_ns)
 {
     struct shard_state *shard = it->shard;
@@ -520,11 +472,42 @@ static void finish(struct worker *worker, struct reconciliation *it, uint64_t no
                   worker->number, shard->id, it->holes, it->from);
     suffix_clear(&shard->suffix);
     clear(it);
+    shard->begun = true;
     atomic_store_explicit(&shard->recovering, false, memory_order_relaxed);
+    raise_version(shard);
     worker_client_recall(worker, shard, now_ns); /* those of the records taken in */
     worker_commit_changed(worker, shard);
     it->shard = NULL;
     worker->reconciliations->active--;
+}
+
+static void unlist(struct reconciliations *all, const struct shard_state *shard)
+{
+    struct shard_state **link = &all->first, *last = NULL;
+    while (*link) {
+        if (*link == shard)
+            *link = shard->next_reconcile;
+        else
+            link = &(last = *link)->next_reconcile;
+    }
+    all->last = last;
+}
+
+void worker_reconcile_abort(struct worker *worker, struct shard_state *shard)
+{
+    struct reconciliations *all = worker->reconciliations;
+    if (!all)
+        return;
+    unlist(all, shard);
+    for (uint32_t i = 0; i < WORKER_RECONCILING; i++) {
+        struct reconciliation *it = &all->slots[i];
+        if (it->shard != shard)
+            continue;
+        (void)merge(it); /* without memory it is taken again, beside itself */
+        clear(it);
+        it->shard = NULL;
+        all->active--;
+    }
 }
 
 static bool advance(struct worker *worker, struct reconciliation *it, uint64_t now_ns,
@@ -537,7 +520,7 @@ static bool advance(struct worker *worker, struct reconciliation *it, uint64_t n
     if (!all_done(it))
         return any;
     if (it->step != RECONCILE_SPREAD)
-        enter_step(worker, it, it->step + 1);
+        enter_step(worker, it, asks_again(it) ? RECONCILE_FIGURES : it->step + 1);
     else if (worker->local_landed >= it->local_batch)
         finish(worker, it, now_ns);
     else
@@ -551,7 +534,7 @@ bool worker_reconcile_poll(struct worker *worker, uint64_t now_ns, uint64_t *wak
     bool any = false;
     if (!all)
         return false;
-    start_waiting(all);
+    start_waiting(worker, all);
     for (uint32_t i = 0; i < WORKER_RECONCILING; i++) {
         if (all->slots[i].shard)
             any |= advance(worker, &all->slots[i], now_ns, wake_ns);

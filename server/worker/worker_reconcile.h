@@ -9,6 +9,9 @@
 /* The shard is `recovering`: reconciles its replicas, then clears that. Errors: ROWAN_ENOMEM. */
 int worker_reconcile_begin(struct worker *worker, struct shard_state *shard);
 
+/* The configuration in which it was begun is superseded. What was taken in stays. One that was not begun: nothing changes. */
+void worker_reconcile_abort(struct worker *worker, struct shard_state *shard);
+
 /* Once per poll, before worker_write_advance. True if anything moved; lowers *wake_ns. */
 bool worker_reconcile_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
 

@@ -3,6 +3,33 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 
+bool worker_lease_holds(const struct worker *worker)
+{
+    const uint64_t lease_ns = atomic_load_explicit(&worker->common->lease_ns, memory_order_relaxed);
+    return lease_ns == UINT64_MAX || clock_now_ns(worker->common->clock) < lease_ns;
+}
+
+/* A refusal tells of none: it would be the same whatever the shard holds. */
+static bool tells_of_data(int status)
+{
+    return status == 0 ||
+           (status != ROWAN_EBUSY && status != ROWAN_EEPOCH && status != ROWAN_ENOTMINE);
+}
+
+/* W13. There was no room. Perhaps that is because answers of this poll are held: they may leave if the lease holds. True:
+ * it is sent. Not inline: what is rare keeps out of the way of the rest. */
+static __attribute__((noinline)) bool send_again(struct worker *worker, struct client_link *client,
+                                                 const struct fabric_iov *iov, unsigned count)
+{
+    struct fabric_endpoint *endpoint = worker->endpoint;
+    if (!endpoint->holds || client->told_batch != worker->batch || !worker_lease_holds(worker))
+        return false;
+    endpoint->holds = false;
+    const int error = fabric_send(client->conn, iov, count);
+    endpoint->holds = true;
+    return error != ROWAN_EAGAIN;
+}
+
 bool worker_reply_pieces(struct worker *worker, struct client_link *client,
                          struct message_reply *reply, struct fabric_iov *iov, unsigned count)
 {
@@ -13,8 +40,14 @@ bool worker_reply_pieces(struct worker *worker, struct client_link *client,
     reply->term = worker->config ? worker->config->term : 0;
     iov[0] = (struct fabric_iov){.data = reply, .bytes = sizeof *reply};
     /* A connection that broke is about to report CLOSED: then there is nobody to answer. */
-    if (!FAULT(NO_ROOM) && fabric_send(client->conn, iov, count) != ROWAN_EAGAIN)
+    if (!FAULT(NO_ROOM) && (fabric_send(client->conn, iov, count) != ROWAN_EAGAIN ||
+                            send_again(worker, client, iov, count))) {
+        if (tells_of_data(reply->status)) {
+            client->told_batch = worker->batch;
+            worker->told = true;
+        }
         return true;
+    }
     worker->wasted_bytes += sizeof *reply + reply->value_bytes;
     return false;
 }
@@ -35,7 +68,9 @@ int worker_find_shard(struct worker *worker, const struct message_request *reque
     if (!shard)
         return ROWAN_ENOTMINE;
     if (shard->epoch != request->epoch)
-        return ROWAN_EEPOCH;
+        return request->epoch == shard->next_epoch ? ROWAN_EBUSY : ROWAN_EEPOCH;
+    if (worker->lease_over)
+        return ROWAN_EBUSY;
     if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
         return ROWAN_EBUSY;
     *out = shard;

@@ -5,6 +5,9 @@
 
 #include "server/worker/worker_state.h"
 
+/* Whether the server may answer clients now. Reads the clock, unless there are no leases. */
+bool worker_lease_holds(const struct worker *worker);
+
 /* Sends a reply without a value; false when the client has no room for it. */
 bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
                   uint32_t tag, int status, uint64_t version);
@@ -19,7 +22,7 @@ bool worker_reply_pieces(struct worker *worker, struct client_link *client,
 int worker_check_slot(const struct worker *worker, const struct request *request);
 
 /* The shard a request names, if this worker may serve it: 0, ROWAN_ENOTMINE, EEPOCH, or
- * EBUSY while its logs are being reconciled. */
+ * EBUSY while its logs are being reconciled, or in a poll that began without a lease. */
 int worker_find_shard(struct worker *worker, const struct message_request *request,
                       struct shard_state **out);
 

@@ -4,6 +4,9 @@
  *  X1  `told` of a backup is a settled version of this epoch that is in that backup's durable replica row.
  *  X2  `everywhere` is at most `told` of each backup, filling ones too, and what is durable in this server's own row. It
  *      only rises.
+ *  X3  It does not rise while a replica fills: what is on its way there may be an older version of a key, whose tombstone
+ *      would be gone when it comes (C5: nothing asked for is outstanding). What was settled everywhere before is newest in
+ *      the index, or gone, when copying begins.
  *
  * A backup that waits for commit versions says which it knows: it is told those of the day, as after a broken connection.
  * What it missed, nothing else would tell it when nobody writes any more. And it is told here that its epoch has begun: all
@@ -48,6 +51,12 @@ void worker_settled_told(struct worker *worker, const struct worker_peer *peer,
 static uint64_t lowest(const struct shard_state *shard)
 {
     uint64_t lowest = atomic_load_explicit(&shard->dur_settled, memory_order_acquire);
+    if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        return 0; /* X2: one that was just promoted does not know its backups yet */
+    for (uint32_t i = shard->full_count; i < shard->backup_count; i++) {
+        if (!(shard->filled >> i & 1)) /* X3 */
+            return 0;
+    }
     for (uint32_t i = 0; i < shard->backup_count; i++)
         lowest = shard->told[i] < lowest ? shard->told[i] : lowest;
     return version_epoch(lowest) == shard->epoch ? lowest : 0;

@@ -2,7 +2,8 @@
  *
  * The files form layers. Each calls only those in front of it in this list, which test/checks enforces by
  * their headers: worker_reply, worker_read, worker_peer, worker_commit, worker_write, worker_client,
- * worker_fetch, worker_reconcile, worker.
+ * worker_fetch, worker_reconcile_take,
+ * worker_reconcile, worker_fill, worker_epoch, worker.
  *
  * Batches. Every poll that sends entries has a number, the batch. An entry of batch n goes to all
  * backups of its shard, and to the local map, as part of batch n. For each of these places the
@@ -258,6 +259,8 @@ struct worker {
 
     struct log log;
     bool log_ready;
+    bool lease_over;       /* when this poll began */
+    bool told;             /* W13: since the last check answers told of data */
     uint64_t batch;        /* of this poll */
     uint64_t round;        /* of looks whether held requests find room by now */
     uint64_t wasted_bytes; /* of answers that were put together in this poll and found no room */
@@ -273,6 +276,10 @@ struct worker {
     struct fetch fetch;
     struct reconciliations *reconciliations; /* NULL: every shard is reconciled */
     bool holds_suffixes;                     /* that may be cleaned: W12 */
+    struct fills *fills;                     /* NULL: nothing was ever to be filled */
+    bool fill_wanted;                        /* some shard has a replica that fills, or had */
+    uint32_t changing;                       /* shards whose next epoch is known */
+    uint32_t landed;                         /* shards of which something is in the backup log */
 
     bool settled_news;   /* some replica has settled more */
     bool settled_owed;   /* some peer is to be told */

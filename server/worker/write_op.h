@@ -67,8 +67,9 @@ struct client_link {
     uint32_t ops;
     uint32_t held;          /* requests whose answers found no room */
     uint64_t blocked_batch; /* the worker's poll in which one last did */
+    uint64_t told_batch;    /* the last in which an answer that tells of data was put together */
     uint64_t tried_round;   /* of held requests, in which its oldest one found no room */
-    bool closing;           /* marked for close: closed and freed in this poll */
+    bool closing;           /* marked for close: worker_client_mark */
     struct client_link *closing_next;
     struct client_link *next, *previous; /* all clients of the worker */
 };

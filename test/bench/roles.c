@@ -143,6 +143,7 @@ static void create_server(uint32_t number)
     check(fabric_register(server->fabric, server->pm), path);
     const struct server_options options = {.server = number,
                                            .incarnation = 100 + number,
+                                           .clock = clock_system(),
                                            .cm = cm_process.address,
                                            .address = server->address,
                                            .workers = 1,

@@ -198,6 +198,8 @@ static const struct damage {
     {CHECK_ROW, SHARD, {SHARD * ROW_BYTES + 24}, {'r'}},
     {CHECK_ROW, SHARD, {SHARD * ROW_BYTES + 63}, {'s'}},
     {CHECK_REPLICA, SHARD, {SHARD * ROW_BYTES, SHARD *ROW_BYTES + 9}, {'r', 's'}},
+    {CHECK_VOID, 5, {5 * VOID_BYTES + 1}, {'v'}},
+    {CHECK_VOID, STORE_VOIDS - 1, {VOID_TABLE_BYTES - 1}, {'w'}},
     {CHECK_BLOCK, COMMITTED, {STORE_SEGMENT_BYTES * COMMITTED + 64 + 33}, {'S'}},
     {CHECK_TORN, USED, {STORE_SEGMENT_BYTES * USED + 192 + LIMIT + 500}, {'S'}},
     {CHECK_TORN, USED, {STORE_SEGMENT_BYTES * (USED + 1) - 1}, {'S'}},
@@ -210,7 +212,8 @@ static uint8_t *place_of(const struct damage *damage, unsigned i)
     const uint64_t parts[256] = {
         ['1'] = HEAD_SECOND_OFFSET, ['m'] = at.metas[0],    ['n'] = at.metas[1],
         ['r'] = at.replicas[0],     ['s'] = at.replicas[1], ['S'] = at.segments,
-        ['c'] = at.configs[0],      ['d'] = at.configs[1]};
+        ['c'] = at.configs[0],      ['d'] = at.configs[1],  ['v'] = at.voids[0],
+        ['w'] = at.voids[1]};
     return heap->pm.base + parts[damage->parts[i]] + damage->places[i];
 }
 
@@ -278,6 +281,34 @@ TEST(the_json_says_the_same)
     assert_true(puts == 14 && damaged == 1 && settled == (json_int_t)version_make(2, 1));
     assert_true((uint64_t)offset == MAP_OFFSET + segment_at(COMMITTED) + 64);
     json_decref(object);
+}
+
+/* Neither what is whole there nor what is torn is of interest: nobody reads it. */
+TEST(void_ranges_are_named_and_not_looked_at)
+{
+    struct store *store;
+    assert_int_equal(store_open(&heap->pm, &IDENTITY, &store), 0);
+    assert_int_equal(store_void_add(store, USED, 64, 64), 0); /* the first put */
+    assert_int_equal(store_void_add(store, USING, 1 << 20, 128), 0);
+    assert_int_equal(store_void_add(store, DIRTY, 0, 64), 0); /* says nothing */
+    store_close(store);
+    heap->pm.base[segment_at(USING) + (1 << 20) + 127] = 1;
+    check();
+    assert_int_equal(check_found(report), 0);
+    assert_int_equal(report->void_count, 2);
+    assert_int_equal(report->blocks[ENTRY_PUT], 3 * (1 + 4) - 1);
+    char *text = check_text(report);
+    assert_non_null(strstr(text, "void: segment 1, 64 bytes at 64 of the segment\n"));
+    free(text);
+    json_t *object = check_json(report);
+    json_int_t segment, from;
+    assert_int_equal(
+        json_unpack(object, "{s:[{},{s:I,s:I}]}", "void", "segment", &segment, "from", &from), 0);
+    assert_true(segment == USING && from == 1 << 20);
+    json_decref(object);
+    heap->pm.base[segment_at(USING) + (1 << 20) + 128] = 1;
+    check();
+    assert_true(check_found(report) == 1 && report->found[CHECK_TORN] == 1);
 }
 
 TEST(what_cannot_be_read_is_an_error)

@@ -7,6 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/fabric/shut_out.h"
 
 static struct puppet_conn *of(struct fabric_conn *conn)
 {
@@ -52,6 +53,8 @@ static unsigned puppet_poll(struct fabric_endpoint *base, uint64_t now_ns,
     unsigned count = 0;
 
     (void)now_ns;
+    if (!at->head.holds)
+        at->flushed = at->fabric->sent_count;
     while (at->graves) {
         struct puppet_conn *conn = at->graves;
 
@@ -108,12 +111,27 @@ static int puppet_connect(struct fabric_endpoint *endpoint, const char *address,
     return 0;
 }
 
+static void drop_unflushed(struct puppet_conn *conn)
+{
+    struct puppet_fabric *puppet = conn->at->fabric;
+    uint32_t kept = conn->at->flushed;
+
+    for (uint32_t i = kept; i < puppet->sent_count; i++) {
+        if (puppet->sent[i].conn == conn)
+            free(puppet->sent[i].data);
+        else
+            puppet->sent[kept++] = puppet->sent[i];
+    }
+    puppet->sent_count = kept;
+}
+
 static void puppet_conn_close(struct fabric_conn *base)
 {
     struct puppet_conn *conn = of(base);
 
     ASSERT(!conn->closed_here);
     conn->closed_here = true;
+    drop_unflushed(conn);
     /* What is queued for it must not be met after it was freed. */
     struct puppet_endpoint *at = conn->at;
     uint32_t kept = at->event_head;
@@ -135,6 +153,10 @@ static int puppet_send(struct fabric_conn *base, const struct fabric_iov *iov, u
     ASSERT(count <= FABRIC_MAX_IOV);
     if (conn->over || conn->closed_here)
         return ROWAN_ECLOSED;
+    if (conn->room == 0 && conn->shows_early && !conn->at->head.holds) {
+        conn->at->flushed = puppet->sent_count;
+        conn->room = 1;
+    }
     if (conn->room == 0)
         return ROWAN_EAGAIN;
     conn->room -= conn->room != UINT32_MAX;
@@ -232,7 +254,9 @@ static void puppet_endpoint_close(struct fabric_endpoint *endpoint)
 
 static void puppet_flush(struct fabric_endpoint *endpoint)
 {
-    (void)endpoint;
+    struct puppet_endpoint *at = (struct puppet_endpoint *)endpoint;
+
+    at->flushed = at->fabric->sent_count;
 }
 
 static int puppet_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
@@ -240,8 +264,8 @@ static int puppet_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uin
 {
     struct puppet_fabric *puppet = ((struct puppet_endpoint *)endpoint)->fabric;
 
-    (void)pm;
     (void)depth;
+    puppet->zone_pm = pm;
     puppet->zone.ops = puppet->head.ops;
     puppet->zone_is_open = true;
     *out = &puppet->zone;
@@ -256,6 +280,22 @@ static int puppet_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t 
     ASSERT(puppet->post_count < 64);
     puppet->posts[puppet->post_count++] = (struct puppet_post){offset, context};
     return 0;
+}
+
+static void puppet_close_segment(struct fabric_zone *zone)
+{
+    (void)zone; /* as where a device places blocks */
+}
+
+static int puppet_zone_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnation,
+                                uint64_t context)
+{
+    struct puppet_fabric *puppet =
+        (struct puppet_fabric *)((char *)zone - offsetof(struct puppet_fabric, zone));
+
+    return shut_out_begin(&puppet->endpoints[1].head, zone, server, incarnation, context)
+               ? 0
+               : ROWAN_ETOOMANY;
 }
 
 static const struct fabric_ops puppet_ops = {
@@ -273,6 +313,8 @@ static const struct fabric_ops puppet_ops = {
     .flush = puppet_flush,
     .zone_open = puppet_zone_open,
     .zone_post = puppet_zone_post,
+    .close_segment = puppet_close_segment,
+    .shut_out = puppet_zone_shut_out,
 };
 
 struct puppet_fabric *puppet_create(uint32_t block_limit)
@@ -384,6 +426,40 @@ bool puppet_seal(struct puppet_fabric *puppet, uint32_t index)
                               .quiet = !puppet->unquiet,
                               .context = puppet->posts[puppet->sealed++].context};
     return true;
+}
+
+static struct fabric_event *push_zone(struct puppet_fabric *puppet, uint32_t index,
+                                      enum fabric_event_kind kind)
+{
+    struct puppet_endpoint *at = &puppet->endpoints[index];
+    struct fabric_event *event = &at->events[at->event_tail++ % PUPPET_EVENTS];
+
+    *event = (struct fabric_event){.kind = kind};
+    return event;
+}
+
+void puppet_void(struct puppet_fabric *puppet, uint32_t index, uint32_t from, uint32_t bytes)
+{
+    const struct puppet_post *post = &puppet->posts[puppet->sealed];
+    struct fabric_event *event = push_zone(puppet, index, FABRIC_VOID);
+
+    event->context = post->context;
+    event->data = pm_at(puppet->zone_pm, post->offset + from);
+    event->bytes = bytes;
+}
+
+void puppet_shut_out(struct puppet_fabric *puppet, uint32_t index, uint32_t server, int error)
+{
+    struct fabric_event *event = push_zone(puppet, index, FABRIC_SHUT_OUT);
+
+    event->context = server;
+    event->error = error;
+    puppet->zone.shut_out_waiting--;
+}
+
+void puppet_quiet(struct puppet_fabric *puppet, uint32_t index, uint32_t post)
+{
+    push_zone(puppet, index, FABRIC_QUIET)->context = puppet->posts[post].context;
 }
 
 const struct puppet_sent *puppet_take(struct puppet_fabric *puppet)

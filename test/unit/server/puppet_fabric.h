@@ -32,6 +32,8 @@ struct puppet_conn {
     uint32_t id;            /* of a passive one's peer */
     bool over, closed_here; /* no further use by the server */
     uint32_t room;          /* sends until EAGAIN */
+    bool
+        shows_early; /* without room it shows what was sent, to make some, unless its endpoint holds it */
     uint32_t room_at_poll;  /* is added by the next poll, which gives no event for it */
     bool no_rowan_room;     /* for blocks */
     uint32_t added;         /* blocks in the open batch */
@@ -53,6 +55,8 @@ struct puppet_endpoint {
     struct puppet_conn *conns, *graves;
     struct fabric_event *events;
     uint32_t event_head, event_tail;
+    uint32_t
+        flushed; /* of what the server sent, on whatever endpoint: what lies behind goes when its connection is closed */
 };
 
 struct puppet_fabric {
@@ -60,10 +64,13 @@ struct puppet_fabric {
     struct puppet_endpoint endpoints[PUPPET_ENDPOINTS];
     struct fabric_zone zone;
     bool zone_is_open;
+    struct pm *zone_pm;
     struct puppet_post {
         uint64_t offset, context;
     } posts[64]; /* of the landing zone, in order */
     uint32_t post_count, sealed;
+    uint64_t shut_out;                     /* servers, a bit each */
+    uint32_t shut_outs;                    /* of which no event has told yet */
     uint64_t incarnations[PUPPET_SERVERS]; /* of the process at "puppet:" and the number */
     bool unquiet; /* sealed segments do not become quiet: what is empty is not given back */
     struct puppet_block {
@@ -99,6 +106,15 @@ bool puppet_land(struct puppet_conn *conn);
 
 /* The oldest segment of the landing zone is sealed; false if none is posted. */
 bool puppet_seal(struct puppet_fabric *puppet, uint32_t index);
+
+/* FABRIC_VOID: `bytes` from `from` of the oldest segment that is not sealed are void. */
+void puppet_void(struct puppet_fabric *puppet, uint32_t index, uint32_t from, uint32_t bytes);
+
+/* FABRIC_SHUT_OUT for a server that the zone's owner shuts out. */
+void puppet_shut_out(struct puppet_fabric *puppet, uint32_t index, uint32_t server, int error);
+
+/* FABRIC_QUIET for the sealed segment that was posted as number `post`. */
+void puppet_quiet(struct puppet_fabric *puppet, uint32_t index, uint32_t post);
 
 /* The next message that the server sent, or NULL. */
 const struct puppet_sent *puppet_take(struct puppet_fabric *puppet);

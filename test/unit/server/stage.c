@@ -53,11 +53,57 @@ uint32_t stage_join_tag(const struct stage *stage)
         /* Twice: a test may let one call fail (test/lib/fail_call.h). */
         if (control_decode(sent->data, sent->bytes, &tag, &message))
             assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        const bool joins = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN;
+
         control_free(message);
-        return tag;
+        if (joins)
+            return tag;
     }
     fail_msg("the server has not joined");
     return 0;
+}
+
+static void tell(struct stage *stage, uint32_t tag, const Rowan__ControlMessage *message)
+{
+    uint8_t bytes[256];
+    const size_t count = control_encode(tag, message, bytes, sizeof bytes);
+
+    assert_true(count > 0);
+    puppet_message(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), bytes, (uint32_t)count,
+                   NULL, 0, NULL, 0);
+    stage_run(stage);
+}
+
+void stage_commit(struct stage *stage, uint64_t term)
+{
+    Rowan__Committed body = ROWAN__COMMITTED__INIT;
+
+    body.term = term;
+    tell(stage, 0, &CONTROL_MESSAGE(COMMITTED, committed, &body));
+}
+
+void stage_grant(struct stage *stage)
+{
+    const struct puppet_conn *cm = puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
+    Rowan__LeaseIs body = ROWAN__LEASE_IS__INIT;
+    uint32_t renewal = 0;
+
+    for (uint32_t i = 0; i < stage->fabric->sent_count; i++) {
+        const struct puppet_sent *sent = &stage->fabric->sent[i];
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != cm || control_decode(sent->data, sent->bytes, &tag, &message))
+            continue;
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_RENEW)
+            renewal = tag;
+        control_free(message);
+    }
+    assert_true(renewal > 0);
+    body.manager = stage->config->manager;
+    body.manager_ns = 1;
+    body.granted = true;
+    tell(stage, renewal, &CONTROL_MESSAGE(LEASE_IS, lease_is, &body));
 }
 
 void stage_configure(struct stage *stage, const struct cluster_config *config)
@@ -141,10 +187,19 @@ const char *stage_key_of(uint32_t shard)
     }
 }
 
+static uint64_t read_clock(struct clock *clock)
+{
+    const struct stage *stage =
+        (const struct stage *)((const char *)clock - offsetof(struct stage, clock));
+
+    return stage->now_ns + stage->later_ns;
+}
+
 int stage_try(struct stage *stage, uint32_t block_limit)
 {
     struct server_options options = {.server = 1,
                                      .incarnation = 100 * (uint64_t)++stage->starts,
+                                     .clock = &stage->clock,
                                      .cm = stage->managers,
                                      .address = "puppet:1",
                                      .workers = 1,
@@ -172,7 +227,8 @@ void stage_start(struct stage *stage, uint32_t block_limit)
 
 void stage_start_among(struct stage *stage, uint32_t block_limit, const char *managers)
 {
-    *stage = (struct stage){.now_ns = NS_PER_S, .managers = managers};
+    *stage =
+        (struct stage){.now_ns = NS_PER_S, .clock = {.now_ns = read_clock}, .managers = managers};
     stage->heap = heap_pm_create(128 << 20);
     stage->pm_ops = *stage->heap->pm.ops;
     stage->heap->pm.ops = &stage->pm_ops;

@@ -20,7 +20,9 @@ struct stage {
     struct puppet_conn *peer; /* the worker's connection to server 2; NULL: not asked for */
     struct pm_ops pm_ops;     /* the map's, with fences that the test may hold */
     const char *managers;     /* the addresses of the CMs; the first is "puppet:cm" */
-    uint64_t now_ns;
+    uint64_t now_ns;          /* of the next poll */
+    struct clock clock; /* shows now_ns and `later_ns`: so much passes while a role is polled */
+    uint64_t later_ns;
     uint64_t wake_ns;             /* asked for in the last poll */
     uint32_t operations, clients; /* so far */
     uint32_t starts;              /* of the server; its incarnation is 100 times this */
@@ -59,6 +61,11 @@ void stage_begin(struct stage *stage);
 
 /* The connection to the peer breaks, and is made again a second later. */
 void stage_reconnect_peer(struct stage *stage);
+
+/* With leases: the CM says that the configuration of that term is committed; it grants a lease, for the server's last
+ * renewal. */
+void stage_commit(struct stage *stage, uint64_t term);
+void stage_grant(struct stage *stage);
 
 /* Polls every role once, or until all are idle. */
 void stage_poll(struct stage *stage);

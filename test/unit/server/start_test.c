@@ -415,6 +415,7 @@ TEST(a_pm_that_is_not_this_servers_is_refused_at_once)
     struct server *other = NULL;
     const struct server_options options = {.server = 2,
                                            .incarnation = 1,
+                                           .clock = &stage->clock,
                                            .cm = "puppet:cm",
                                            .address = "puppet:9",
                                            .workers = 1,

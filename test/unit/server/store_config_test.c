@@ -7,7 +7,11 @@
 
 #define PM_BYTES ((uint64_t)4 * STORE_SEGMENT_BYTES)
 
-enum { FIRST = 4206592, SECOND = FIRST + (1 << 20) + 4096 + (4 << 20) + 4096, ROUNDS = 400 };
+enum {
+    FIRST = 4206592,
+    SECOND = FIRST + (1 << 20) + 4096 + (32 << 10) + (4 << 20) + 4096,
+    ROUNDS = 400
+};
 static const uint64_t COPIES[2] = {FIRST, SECOND};
 
 static uint8_t bytes[STORE_CONFIG_MAX_BYTES];

@@ -175,11 +175,11 @@ TEST(what_cannot_be_opened_is_told_in_a_sentence)
 {
     struct heap_pm *heap = formatted();
     uint8_t *first = heap->pm.base, *second = first + HEAD_SECOND_OFFSET;
-    first[8] = second[8] = 8;
-    assert_says(heap, ROWAN_EFORMAT, "made by a newer version: its format is 8");
-    first[8] = second[8] = 6;
-    assert_says(heap, ROWAN_EFORMAT, "made by an older version: its format is 6");
+    first[8] = second[8] = 9;
+    assert_says(heap, ROWAN_EFORMAT, "made by a newer version: its format is 9");
     first[8] = second[8] = 7;
+    assert_says(heap, ROWAN_EFORMAT, "made by an older version: its format is 7");
+    first[8] = second[8] = 8;
     first[100] = second[100] = 1;
     assert_says(heap, ROWAN_EDAMAGED, "both copies of its superblock are damaged");
     first[100] = second[100] = 0;

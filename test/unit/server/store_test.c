@@ -14,7 +14,7 @@ enum {
     REPLICA_OFFSET = 4096,
     HEAD_SECOND = REPLICA_OFFSET + (4 << 20),
     META_OFFSET = HEAD_SECOND + 4096,
-    REPLICA_SECOND = META_OFFSET + 4096 + (1 << 20) + 4096,
+    REPLICA_SECOND = META_OFFSET + 4096 + (1 << 20) + 4096 + (32 << 10),
     META_SECOND = REPLICA_SECOND + (4 << 20),
     ROW_BYTES = 64,
 };
@@ -45,10 +45,10 @@ TEST(a_map_holds_as_many_segments_as_fit_beside_the_tables)
     assert_true(store_segments_in(4 * segment - 1) == 0);
     assert_true(store_segments_in(4 * segment) == 1);
     assert_true(store_segments_in(100 * segment + 5) == 97);
-    /* Twice 8 KiB + 5 MiB of rows and configuration + 8 B a segment: past 130,048 segments the tables need 4 MiB more. */
-    assert_true(store_segments_in(130051 * segment) == 130048);
-    assert_true(store_segments_in(130052 * segment) == 130048);
-    assert_true(store_segments_in(130053 * segment) == 130049);
+    /* Twice 40 KiB + 5 MiB of rows, configuration and void ranges + 8 B a segment: past 125,952 segments the tables need 4 MiB more. */
+    assert_true(store_segments_in(125955 * segment) == 125952);
+    assert_true(store_segments_in(125956 * segment) == 125952);
+    assert_true(store_segments_in(125957 * segment) == 125953);
 }
 
 TEST(a_new_store_has_these_bytes)
@@ -56,7 +56,7 @@ TEST(a_new_store_has_these_bytes)
     struct heap_pm *heap = formatted();
     static const uint8_t head[] = {
         'R',  'O',  'W',  'A',  'N',  'K',  'V',  '1',  /* magic */
-        7,    0,    0,    0,    7,    0,    0,    0,    /* format, server */
+        8,    0,    0,    0,    7,    0,    0,    0,    /* format, server */
         0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, /* cluster */
         8,    0,    0,    0,    0,    0,    0,    0,    /* segments */
         0,    0,    0x40, 0,    0,    0,    1,    0,    /* sizes */

@@ -1,0 +1,385 @@
+/* A later configuration in which there are leases, from its coming until it is committed (design, section 6, Failover).
+ *
+ * Invariants:
+ *  J4  A configuration is answered with Adopted when nothing of a server that it removes can land here any more, when each
+ *      worker and digest role has adopted it, and when it is durable in the PM.
+ *  J5  A shard that this server is to lead leaves its digest role when all of the removed servers that has landed is applied,
+ *      and is its worker's before that adopts. Until the configuration is committed the worker serves nothing of it.
+ *  J6  A replica that fills has a durable row before Adopted is answered, so whatever lands for it belongs to that row.
+ *  J7  A newer configuration takes the place of one that is not adopted yet, at any step. A shard that is between two owners
+ *      goes to whom the newest names.
+ *
+ *  SHUT_OUT --(J4)--> RELEASE --(the promoted are here)--> ROLES --(all have answered)--> STORE --(durable)--> DONE
+ *     any --(a newer configuration)--> SHUT_OUT
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "server/control/control_state.h"
+
+/* --- what this version can do --- */
+
+/* What the shard is at a server. */
+enum shard_role { SHARD_NONE, SHARD_FILLING, SHARD_BACKUP, SHARD_PRIMARY };
+
+static enum shard_role role_of(const struct shard *row, uint32_t server)
+{
+    if (row->primary == server)
+        return SHARD_PRIMARY;
+    return shard_has_backup(row, server)    ? SHARD_BACKUP
+           : shard_has_filling(row, server) ? SHARD_FILLING
+                                            : SHARD_NONE;
+}
+
+/* The transitions of a shard at this server, besides staying what it is. A primary that becomes a backup, and a replica that
+ * leaves, come with planned changes. */
+static const bool transitions[][4] = {
+    [SHARD_NONE] = {[SHARD_NONE] = true, [SHARD_FILLING] = true},
+    [SHARD_FILLING] = {[SHARD_FILLING] = true, [SHARD_BACKUP] = true},
+    [SHARD_BACKUP] = {[SHARD_BACKUP] = true, [SHARD_PRIMARY] = true},
+    [SHARD_PRIMARY] = {[SHARD_PRIMARY] = true},
+};
+
+static bool can_follow(const struct shard *old, const struct shard *new, uint32_t server)
+{
+    const enum shard_role from = role_of(old, server), to = role_of(new, server);
+    return old->id == new->id && old->first_slot == new->first_slot &&
+           old->last_slot == new->last_slot &&new->epoch >= old->epoch &&transitions[from][to] &&
+           (from == to || new->epoch > old->epoch) &&
+           (to != SHARD_PRIMARY || from != SHARD_PRIMARY || new->worker == old->worker);
+}
+
+static bool can_adopt(const struct control *control, const struct cluster_config *config)
+{
+    const struct cluster_config *old = control->config;
+    if (old->shard_count != config->shard_count || config->lease_ms == 0)
+        return false;
+    for (uint32_t i = 0; i < old->shard_count; i++) {
+        if (!can_follow(&old->shards[i], &config->shards[i], control->common->server))
+            return false;
+    }
+    return true;
+}
+
+/* --- SHUT_OUT --- */
+
+static int shut_out_removed(struct control *control, const struct cluster_config *config)
+{
+    int error = 0;
+    for (uint32_t i = 0; i < control->config->member_count && !error; i++) {
+        const struct member *old = &control->config->members[i];
+        const struct member *new = cluster_member(config, old->server);
+        if (old->server == control->common->server ||
+            (new &&new->incarnation == old->incarnation && !new->kept))
+            continue;
+        log_event(LOG_INFO, "shut_out", "server=%u incarnation=%lx term=%lu", old->server,
+                  old->incarnation, config->term);
+        error = control_zone_shut_out(control, old->server, old->incarnation);
+    }
+    return error;
+}
+
+void control_adopt_begin(struct control *control, struct cluster_config *config)
+{
+    struct control_adoption *adoption = &control->adoption;
+    if (!can_adopt(control, config)) {
+        cluster_release(config);
+        server_fail(control->common, ROWAN_EUNSUPPORTED,
+                    "the configuration changes shards in a way that this version cannot follow");
+        return;
+    }
+    const int error = shut_out_removed(control, config);
+    cluster_release(control->config);
+    control->config = config;
+    adoption->step = ADOPT_SHUT_OUT;
+    adoption->began_ns = control->now_ns;
+    if (error)
+        server_fail(control->common, error, "a server that was removed could not be shut out");
+}
+
+/* --- RELEASE --- */
+
+static bool is_promoted(const struct control *control, uint32_t position)
+{
+    const struct shard_state *shard = control->shards[position];
+    return shard && !shard->primary &&
+           control->config->shards[position].primary == control->common->server;
+}
+
+/* J5. False: some are still with their digest roles. */
+static bool release(struct control *control)
+{
+    struct control_adoption *adoption = &control->adoption;
+    bool all = true;
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        all &= adoption->places[i] != ADOPT_ASKED;
+        if (!is_promoted(control, i) || adoption->places[i] != ADOPT_WITH_OWNER)
+            continue;
+        all = false;
+        const uint16_t id = control->shards[i]->id;
+        const int error =
+            command_push(digest_inbox(control->digests[id % control->options.digests]),
+                         &(struct command){.kind = COMMAND_RELEASE, .release = id});
+        if (error)
+            server_fail(control->common, error, "no memory for a change of the configuration");
+        adoption->places[i] = ADOPT_ASKED;
+    }
+    return all;
+}
+
+void control_adopt_released(struct control *control, struct shard_state *shard)
+{
+    const struct shard *row = cluster_shard(control->config, shard->id);
+    const uint32_t position = (uint32_t)(row - control->config->shards);
+    ASSERT(control->shards[position] == shard && control->adoption.places[position] == ADOPT_ASKED);
+    control->adoption.places[position] = ADOPT_HERE;
+}
+
+/* --- ROLES --- */
+
+/* Of that shard this server has nothing yet. Its row is durable before this is answered (STORE). */
+static int open_filling(struct control *control, uint32_t position)
+{
+    struct server_common *common = control->common;
+    const struct shard *row = &control->config->shards[position];
+    struct shard_state *shard;
+    const int error = shard_state_create(common->pm, &common->format, row, common->server, &shard);
+    if (error)
+        return error;
+    shard_fill(shard, store_allocations(common->store));
+    shard->live = store_live(common->store);
+    store_replica_set(common->store, row->id,
+                      &(struct replica_row){.state = REPLICA_FILLING,
+                                            .first_epoch = shard->first_epoch,
+                                            .first_allocation = shard->first_allocation,
+                                            .settled = atomic_load(&shard->settled)});
+    control->shards[position] = shard;
+    control->adoption.places[position] = ADOPT_HERE;
+    log_event(LOG_INFO, "shard_fills", "shard=%u epoch=%u primary=%u", row->id, row->epoch,
+              row->primary);
+    return 0;
+}
+
+static int open_all_filling(struct control *control)
+{
+    int error = 0;
+    for (uint32_t i = 0; i < control->config->shard_count && !error; i++) {
+        if (!control->shards[i] &&
+            shard_has_filling(&control->config->shards[i], control->common->server))
+            error = open_filling(control, i);
+    }
+    return error;
+}
+
+/* J7: to whom the newest configuration names. */
+static int hand_on(struct control *control, uint32_t position)
+{
+    const struct shard *row = &control->config->shards[position];
+    struct shard_state *shard = control->shards[position];
+    control->adoption.places[position] = ADOPT_WITH_OWNER;
+    if (row->primary == control->common->server) {
+        shard->primary = true;
+        control_zone_close_segment(control, shard->landed_in); /* Z4 */
+        atomic_store_explicit(&shard->recovering, true, memory_order_relaxed);
+        log_event(LOG_INFO, "shard_promoted", "shard=%u worker=%u epoch=%u", shard->id, row->worker,
+                  row->epoch);
+    }
+    int error = command_push(control_owner(control, row),
+                             &(struct command){.kind = COMMAND_SHARD, .shard = shard});
+    if (!error)
+        error = command_push(clean_inbox(control->clean),
+                             &(struct command){.kind = COMMAND_READ,
+                                               .read = {.shard = shard, .worker = row->worker}});
+    return error;
+}
+
+static int tell_epoch(struct control *control, uint32_t position)
+{
+    const struct shard *row = &control->config->shards[position];
+    if (control->shards[position]->primary || control->adoption.epochs[position] == row->epoch)
+        return 0;
+    return command_push(
+        control_owner(control, row),
+        &(struct command){.kind = COMMAND_EPOCH,
+                          .begun = {.shard = row->id,
+                                    .epoch = row->epoch,
+                                    .filling = shard_has_filling(row, control->common->server)}});
+}
+
+/* What it pops last says that it has seen all before. */
+static int ask_roles(struct control *control)
+{
+    const struct command command = {.kind = COMMAND_ADOPT, .term = control->config->term};
+    int error = 0;
+    for (uint32_t i = 0; i < control->options.workers && !error; i++)
+        error = command_push(worker_inbox(control->workers[i]), &command);
+    for (uint32_t i = 0; i < control->options.digests && !error; i++)
+        error = command_push(digest_inbox(control->digests[i]), &command);
+    control->adoption.waiting = control->options.workers + control->options.digests;
+    return error;
+}
+
+static int tell_owners(struct control *control)
+{
+    int error = open_all_filling(control);
+    for (uint32_t i = 0; i < control->config->shard_count && !error; i++) {
+        if (!control->shards[i])
+            continue;
+        if (control->adoption.places[i] == ADOPT_HERE)
+            error = hand_on(control, i);
+        if (!error)
+            error = tell_epoch(control, i);
+        control->adoption.epochs[i] = control->config->shards[i].epoch;
+    }
+    return error ? error : ask_roles(control);
+}
+
+static int tell_roles(struct control *control)
+{
+    const int error = control_config_hand_out(control);
+    return error ? error : tell_owners(control);
+}
+
+void control_adopt_answered(struct control *control, uint64_t term)
+{
+    if (term == control->config->term)
+        control->adoption.waiting--;
+}
+
+/* --- the first configuration --- */
+
+int control_adopt_first(struct control *control)
+{
+    struct control_adoption *adoption = &control->adoption;
+    const uint32_t shards = control->config->shard_count;
+    adoption->places = calloc(shards, sizeof *adoption->places);
+    adoption->epochs = calloc(shards, sizeof *adoption->epochs);
+    if (!adoption->places || !adoption->epochs)
+        return ROWAN_ENOMEM;
+    for (uint32_t i = 0; i < shards; i++)
+        adoption->epochs[i] = control->config->shards[i].epoch;
+    adoption->step = ADOPT_ROLES;
+    adoption->began_ns = control->now_ns;
+    return tell_owners(control);
+}
+
+void control_adopt_close(struct control *control)
+{
+    for (uint32_t i = 0; control->adoption.places && i < control->config->shard_count; i++) {
+        if (control->adoption.places[i] == ADOPT_HERE)
+            shard_state_destroy(control->shards[i]);
+    }
+    free(control->adoption.places);
+    free(control->adoption.epochs);
+}
+
+/* --- telling the manager --- */
+
+/* Once on each connection to a manager that leads, and after each configuration. */
+static void report(struct control *control)
+{
+    struct control_adoption *adoption = &control->adoption;
+    if (adoption->step != ADOPT_DONE || !control->cm_leads || !control->cm_connected ||
+        adoption->reported == control->config->term)
+        return;
+    Rowan__Adopted body = ROWAN__ADOPTED__INIT;
+    body.term = control->config->term;
+    if (!control_message_send(control->cm_conn, 0, &CONTROL_MESSAGE(ADOPTED, adopted, &body)))
+        adoption->reported = control->config->term;
+}
+
+void control_adopt_filled(struct control *control, const struct command_filled *filled)
+{
+    Rowan__Filled body = ROWAN__FILLED__INIT;
+    if (!control->cm_leads || !control->cm_connected)
+        return;
+    body.shard = filled->shard;
+    body.epoch = filled->epoch;
+    body.server = filled->server;
+    (void)control_message_send(control->cm_conn, 0, &CONTROL_MESSAGE(FILLED, filled, &body));
+}
+
+void control_adopt_reconnected(struct control *control)
+{
+    control->adoption.reported = 0;
+}
+
+void control_adopt_committed(struct control *control, uint64_t term)
+{
+    struct control_adoption *adoption = &control->adoption;
+    if (!control->config || adoption->step != ADOPT_DONE || term != control->config->term ||
+        adoption->committed == term)
+        return;
+    adoption->committed = term;
+    control_lease_soon(control);
+    log_event(LOG_INFO, "configuration_committed", "term=%lu", term);
+    int error = 0;
+    for (uint32_t i = 0; i < control->options.workers && !error; i++)
+        error = command_push(worker_inbox(control->workers[i]),
+                             &(struct command){.kind = COMMAND_COMMITTED, .term = term});
+    if (error)
+        server_fail(control->common, error, "no memory for a change of the configuration");
+}
+
+/* --- the steps --- */
+
+static bool rows_are_durable(struct control *control)
+{
+    const int done = store_replica_sync(control->common->store);
+    if (done < 0)
+        server_fail(control->common, done, SYNC_FAILED);
+    return done == 1;
+}
+
+/* A server that came back under another incarnation, which need not be a higher one, is let in; nobody else is (control.c,
+ * admit). */
+static bool readmit(struct control *control)
+{
+    if (control_zone_is_shutting_out(control))
+        return false;
+    for (uint32_t i = 0; i < control->config->member_count; i++) {
+        if (!control->config->members[i].kept)
+            control_zone_readmit(control, control->config->members[i].server);
+    }
+    return true;
+}
+
+static bool is_through(struct control *control)
+{
+    switch (control->adoption.step) {
+    case ADOPT_SHUT_OUT:
+        return readmit(control);
+    case ADOPT_RELEASE:
+        return release(control);
+    case ADOPT_ROLES:
+        return control->adoption.waiting == 0;
+    case ADOPT_STORE:
+        return control_stored_covers(control, control->config) && rows_are_durable(control);
+    case ADOPT_DONE:
+        break;
+    }
+    return false;
+}
+
+bool control_adopt_poll(struct control *control)
+{
+    struct control_adoption *adoption = &control->adoption;
+    bool any = false;
+    if (!adoption->places)
+        return false;
+    while (adoption->step != ADOPT_DONE && is_through(control)) {
+        any = true;
+        adoption->step++;
+        const int error = adoption->step == ADOPT_ROLES ? tell_roles(control) : 0;
+        if (error)
+            server_fail(control->common, error, "no memory for a change of the configuration");
+        if (adoption->step == ADOPT_DONE)
+            log_event(LOG_INFO, "configuration_adopted", "term=%lu us=%lu", control->config->term,
+                      (control->now_ns - adoption->began_ns) / NS_PER_US);
+    }
+    report(control);
+    return any;
+}

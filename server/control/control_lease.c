@@ -1,0 +1,109 @@
+/* The server's lease: it asks the manager for one, several times in the length of one, and says until when this server may
+ * answer clients (server/common.h, lease_ns). Workers look at that before their answers leave (worker.c, W13).
+ *
+ * Invariants:
+ *  J1  A lease is over here before the manager takes it for over. Here it lasts 13/16 of its length, counted from before
+ *      the renewal was sent; there its length, 2^-8 of that and 1 ms, counted from when the renewal arrived. So the
+ *      manager's clock may run 1.0039 / 0.8125 = 1.2356 times as fast as this one. Linux lets two clocks differ by less:
+ *      adjtimex(2) takes 10 % for the length of a tick and 500 ppm for the frequency, either way, which makes
+ *      1.1005 / 0.8995 = 1.2235; the rest is for the oscillators. Both clocks count through suspend (common/base/clock.h).
+ *  J2  Only the manager that the newest configuration names grants, and only its time is brought back to it: so for another
+ *      one this server is not present from the moment that it knows of that configuration.
+ *  J3  What was granted before holds until its end: a new manager waits for that.
+ */
+#include "common/base/log.h"
+#include "server/control/control_state.h"
+
+enum { LEASE_PARTS = 16, LEASE_PARTS_HERE = 13, LEASE_RENEW = 4 };
+
+static uint64_t lease_length_ns(const struct cluster_config *config)
+{
+    return config->lease_ms * NS_PER_MS;
+}
+
+static uint64_t granted_until_ns(const struct control *control)
+{
+    return atomic_load_explicit(&control->common->lease_ns, memory_order_relaxed);
+}
+
+static void set_until(struct control *control, uint64_t until_ns)
+{
+    atomic_store_explicit(&control->common->lease_ns, until_ns, memory_order_relaxed);
+}
+
+static void log_change(struct control *control, uint64_t term, uint64_t *wake_ns)
+{
+    struct lease *lease = &control->lease;
+    const bool holds = control->now_ns < granted_until_ns(control);
+    if (lease->since_ns == 0)
+        lease->since_ns = control->now_ns;
+    if (holds)
+        wake_at(wake_ns, granted_until_ns(control));
+    if (holds == lease->holds)
+        return;
+    const uint64_t ms = (control->now_ns - lease->since_ns) / NS_PER_MS;
+    if (holds)
+        log_event(LOG_INFO, "lease_granted", "term=%lu without_ms=%lu", term, ms);
+    else
+        log_event(LOG_WARN, "lease_lost", "term=%lu held_ms=%lu", term, ms);
+    lease->holds = holds;
+    lease->since_ns = control->now_ns;
+}
+
+/* One that is lost on its way is followed by the next. */
+static void renew(struct control *control, const struct cluster_config *config)
+{
+    struct lease *lease = &control->lease;
+    Rowan__Renew body = ROWAN__RENEW__INIT;
+    body.term = config->term;
+    body.manager = config->manager;
+    body.manager_ns = lease->manager == config->manager ? lease->manager_ns : 0; /* J2 */
+    lease->sent_ns[++lease->tag % LEASE_RENEWALS] = control->now_ns;             /* J1: not later */
+    lease->renew_ns = control->now_ns + lease_length_ns(config) / LEASE_RENEW;
+    (void)control_message_send(control->cm_conn, lease->tag, &CONTROL_MESSAGE(RENEW, renew, &body));
+}
+
+void control_lease_poll(struct control *control, uint64_t *wake_ns)
+{
+    const struct cluster_config *config = control_config_known(control);
+    if (!config)
+        return;
+    const bool has_leases = config->lease_ms > 0;
+    if (has_leases == (granted_until_ns(control) == UINT64_MAX))
+        set_until(control, has_leases ? 0 : UINT64_MAX);
+    if (!has_leases)
+        return;
+    log_change(control, config->term, wake_ns);
+    if (!control->cm_connected || !control->cm_leads)
+        return;
+    if (control->now_ns >= control->lease.renew_ns)
+        renew(control, config);
+    wake_at(wake_ns, control->lease.renew_ns);
+}
+
+void control_lease_connected(struct control *control)
+{
+    control->lease.manager_ns = 0;
+    control->lease.renew_ns = control->now_ns;
+}
+
+void control_lease_soon(struct control *control)
+{
+    control->lease.renew_ns = control->now_ns;
+}
+
+void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseIs *is)
+{
+    struct lease *lease = &control->lease;
+    const struct cluster_config *config = control_config_known(control);
+    if (!config || is->manager != config->manager) /* J2 */
+        return;
+    lease->manager = is->manager;
+    lease->manager_ns = is->manager_ns;
+    if (!is->granted || lease->tag - tag >= LEASE_RENEWALS)
+        return;
+    const uint64_t granted_ns = lease->sent_ns[tag % LEASE_RENEWALS] +
+                                lease_length_ns(config) / LEASE_PARTS * LEASE_PARTS_HERE;
+    if (granted_ns > granted_until_ns(control))
+        set_until(control, granted_ns);
+}

@@ -1,0 +1,99 @@
+/* A shard that this server is to lead leaves its digest role (design, section 6, Failover): when all is applied that had
+ * landed when it was asked for. Until then nothing changes. From then on the role passes over its entries.
+ */
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "server/digest/digest_state.h"
+
+void digest_release(struct digest *digest, uint16_t id)
+{
+    struct shard_state *shard = digest->shards[id];
+    ASSERT(shard);
+    shard->release_ticket = digest_catch_up_begin(digest);
+    shard->next_releasing = digest->releasing;
+    digest->releasing = shard;
+}
+
+static void leave_lists(struct digest *digest, struct shard_state *shard)
+{
+    struct shard_state **link = &digest->owned;
+    while (*link != shard)
+        link = &(*link)->next_owned;
+    *link = shard->next_owned;
+    for (link = &digest->missing; *link && *link != shard;)
+        link = &(*link)->next_missing;
+    if (*link)
+        *link = shard->next_missing;
+    digest->shards[shard->id] = NULL;
+}
+
+/* It is the old primary's, or will be asked again. */
+static void refuse(struct query *query)
+{
+    query->state = NULL;
+    query->error = ROWAN_EAGAIN;
+    query->answered = true;
+}
+
+static void refuse_queries(struct digest *digest, const struct shard_state *shard)
+{
+    for (struct query *query = digest->queries.first; query; query = query->place.next) {
+        if (query->state == shard && !query->answered)
+            refuse(query);
+    }
+    for (struct query *query = digest->waiting.first, *next; query; query = next) {
+        next = query->place.next;
+        if (query->state != shard)
+            continue;
+        refuse(query);
+        LIST_REMOVE(&digest->waiting, query, place);
+        LIST_APPEND(&digest->queries, query, place);
+    }
+}
+
+static void detach(struct digest *digest, struct shard_state *shard)
+{
+    const uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
+    if (digest->log.open)
+        log_close(
+            &digest
+                 ->log); /* what came by message lies in closed segments: nobody else closes them for the shard */
+    leave_lists(digest, shard);
+    refuse_queries(digest, shard);
+    join_drop(&digest->join, shard->id, UINT64_MAX);
+    shard->incoming.coming = false;
+    digest_tail_leave(digest, shard);
+    atomic_store_explicit(&shard->missing, false, memory_order_relaxed);
+    atomic_store_explicit(&shard->landed, version > shard->met ? version : shard->met,
+                          memory_order_relaxed);
+    shard->landed_in = digest->current ? digest->current->number : 0;
+    if (command_push(&digest->outbox, &(struct command){.kind = COMMAND_SHARD, .shard = shard}))
+        server_fail(digest->common, ROWAN_ENOMEM, DIGEST_NO_MEMORY);
+}
+
+/* What came by message is stored, and its fence waited for, before the shard goes. */
+static bool is_stored(const struct digest *digest, const struct shard_state *shard)
+{
+    for (const struct query *query = digest->stores.first; query; query = query->place.next) {
+        if (query->state == shard)
+            return false;
+    }
+    return true;
+}
+
+bool digest_release_poll(struct digest *digest)
+{
+    bool any = false;
+    struct shard_state **link = &digest->releasing;
+    while (*link) {
+        struct shard_state *shard = *link;
+        if (!digest_caught_up(digest, shard->release_ticket) || !is_stored(digest, shard)) {
+            link = &shard->next_releasing;
+            continue;
+        }
+        *link = shard->next_releasing;
+        detach(digest, shard);
+        any = true;
+    }
+    return any;
+}

@@ -1,0 +1,69 @@
+/* What a backup keeps of its shards, live, for the next log reconciliation and for its own promotion: the uncommitted suffix
+ * (suffix.h), and which operations may be asked for again (completed.h).
+ *
+ * Invariants:
+ *  D7  Each entry that was applied is in the suffix, unless it is at or below `above`. That is the settled version; while the
+ *      shard's epoch has no commit version it does not rise, so what one answer of a reconciliation tells stays true in
+ *      the next.
+ *  D8  An operation whose entry was applied is in the suffix or in `completed` as long as its client may ask for it again,
+ *      as far as memory goes.
+ */
+#include "common/base/log.h"
+#include "server/digest/digest_state.h"
+#include "server/shard/keep.h"
+
+void digest_tail_take(struct digest *digest, struct shard_state *shard)
+{
+    shard->completed.acknowledged = &digest->acknowledged;
+    shard->suffix.completed = &shard->completed;
+    if (shard->suffix_exposed && shard->suffix.count > 0)
+        digest_tail_hold(digest, shard);
+}
+
+/* D7: of an epoch that is reconciled, `settled` has not risen. */
+void digest_tail_settled(struct shard_state *shard)
+{
+    if (version_epoch(atomic_load_explicit(&shard->commit, memory_order_relaxed)) == shard->epoch)
+        suffix_drop(&shard->suffix, atomic_load_explicit(&shard->settled, memory_order_relaxed));
+}
+
+/* Without memory they look as if they were missing: another replica may show them, or nobody. */
+void digest_tail_gone(struct shard_state *shard, const struct prefix_range *range)
+{
+    for (uint64_t version = range->first; version <= range->last; version++)
+        (void)suffix_add(&shard->suffix, version, 0);
+}
+
+/* Two periods of running, not of time: a role that was stopped for long has what was asked meanwhile still to come. */
+void digest_tail_age(struct digest *digest)
+{
+    if (digest->now_ns < digest->age_ns)
+        return;
+    if (digest->age_ns)
+        for (struct shard_state *shard = digest->owned; shard; shard = shard->next_owned)
+            completed_age(&shard->completed);
+    digest->age_ns = digest->now_ns + CLIENTS_KEEP_NS;
+}
+
+void digest_tail_hold(struct digest *digest, struct shard_state *shard)
+{
+    digest->suffixes += !shard->suffix_held;
+    shard->suffix_held = true;
+}
+
+void digest_tail_release(struct digest *digest, struct shard_state *shard)
+{
+    digest->suffixes -= shard->suffix_held;
+    shard->suffix_held = false;
+}
+
+void digest_tail_leave(struct digest *digest, struct shard_state *shard)
+{
+    const uint64_t lost = apply_promote(shard);
+    if (lost)
+        log_event(LOG_WARN, "records_lost",
+                  "shard=%u operations=%lu a retry of one of them would be carried out again",
+                  shard->id, lost);
+    shard->suffix_exposed = shard->suffix_held;
+    digest_tail_release(digest, shard);
+}

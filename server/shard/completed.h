@@ -1,0 +1,78 @@
+/* completed.h - at a backup: operations of a shard that took effect, whose entries have left the uncommitted suffix, and
+ * whose answer may be asked again. With what is still in the suffix they become the completion records (records.h) of the
+ * primary that this replica is promoted to (apply_promote).
+ *
+ * No hash table, as nobody looks one up: an array, in which an operation may stand twice. Nothing is kept of an operation
+ * that its client has acknowledged, as far as is known (struct acknowledged_clients), and nothing for longer than two
+ * periods of CLIENTS_KEEP_NS: who asks again does so within ROWAN_MAX_TIMEOUT_MS (client/rowan.h).
+ *
+ * MEMORY. 16 B an operation; at most COMPLETED_MAX of them, 1 MiB a shard. Beyond it, or without memory, the older half is
+ * dropped, or the newest, and `lost` counts them: a retry of one of them would be carried out again.
+ *
+ * Pure; the owner of the shard's, one thread.
+ */
+#ifndef SERVER_COMPLETED_H
+#define SERVER_COMPLETED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    COMPLETED_MAX = 1 << 16,
+    ACKNOWLEDGED_PLACES = 4096, /* 32 KiB; a power of two */
+};
+
+/* The last that commit versions told of clients' lowest unanswered numbers, which are one for all shards. A client has one
+ * place, and may lose it to another one: what it has acknowledged is kept then, for a while. All zeros: nothing is known. */
+struct acknowledged_clients {
+    struct acknowledged_client {
+        uint32_t client, lowest;
+    } places[ACKNOWLEDGED_PLACES];
+};
+
+/* Client ids are given out in blocks, so many are equal in their low bits. */
+static inline uint32_t acknowledged_place(uint32_t client)
+{
+    return (client * UINT32_C(0x9e3779b1)) / (UINT32_MAX / ACKNOWLEDGED_PLACES + 1);
+}
+
+/* Such a number was told. It only rises. */
+static inline void acknowledged_told(struct acknowledged_clients *clients, uint32_t client,
+                                     uint32_t lowest)
+{
+    struct acknowledged_client *place = &clients->places[acknowledged_place(client)];
+    if (place->client != client || lowest > place->lowest)
+        *place = (struct acknowledged_client){.client = client, .lowest = lowest};
+}
+
+/* Is it known that nobody asks for the operation again? */
+static inline bool acknowledged_has(const struct acknowledged_clients *clients, uint32_t client,
+                                    uint32_t operation)
+{
+    const struct acknowledged_client *place = &clients->places[acknowledged_place(client)];
+    return place->client == client && operation < place->lowest;
+}
+
+/* All zeros: empty, and nobody has acknowledged anything. */
+struct completed {
+    const struct acknowledged_clients *acknowledged; /* NULL: nothing is known */
+    struct completed_item {
+        uint64_t version;
+        uint32_t client, operation;
+    } * items;
+    uint32_t count, capacity;
+    uint32_t older; /* so many, the first, are from before the last completed_age */
+    uint64_t lost;
+};
+
+/* It took effect. */
+void completed_add(struct completed *completed, uint32_t client, uint32_t operation,
+                   uint64_t version);
+
+/* A period is over: what was there when the last one ended goes. */
+void completed_age(struct completed *completed);
+
+/* Nothing is kept any more, and the memory is freed. */
+void completed_clear(struct completed *completed);
+
+#endif

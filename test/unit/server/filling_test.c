@@ -1,0 +1,258 @@
+/* Filling, seen from the server that copies and from the one that is copied to. The test plays the CM and server 2. */
+#define TEST_FIXTURE open_stage, stage_teardown
+
+#include "common/base/error.h"
+#include "common/cluster/control.h"
+#include "landing.h"
+#include "test/lib/unit.h"
+
+enum { LED = 0 };
+
+static struct puppet_conn *cm(const struct stage *stage)
+{
+    return puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
+}
+
+/* The configuration with leases in which server 2 alone has STAGE_BACKED, and server 1 alone the others. */
+static int open_stage(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+
+    assert_non_null(stage);
+    stage_start(stage, STAGE_BLOCK_LIMIT);
+    stage->config->manager = 9;
+    stage->config->lease_ms = CLUSTER_MAX_LEASE_MS;
+    for (uint32_t i = 0; i < stage->config->shard_count; i++)
+        stage->config->shards[i].backup_count = 0;
+    assert_int_equal(cluster_finish(stage->config), 0);
+    stage_begin(stage);
+    stage_grant(stage);
+    stage_commit(stage, stage->config->term);
+    *state = stage;
+    return 0;
+}
+
+/* Server 2 fills, and has nothing that others lack. */
+static void answer_suffix(struct stage *stage, uint32_t tag, const Rowan__GetSuffix *asked)
+{
+    Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
+    uint8_t bytes[256];
+
+    body.shard = asked->shard;
+    body.epoch = asked->epoch;
+    const size_t count =
+        control_encode(tag, &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body), bytes, sizeof bytes);
+    puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+}
+
+static void answer_all(struct stage *stage)
+{
+    static uint32_t looked; /* at what was sent */
+
+    looked = looked < stage->fabric->sent_count ? looked : 0;
+    for (; looked < stage->fabric->sent_count; looked++) {
+        const struct puppet_sent *sent = &stage->fabric->sent[looked];
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != stage->peer || control_decode(sent->data, sent->bytes, &tag, &message))
+            continue;
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX)
+            answer_suffix(stage, tag, message->get_suffix);
+        control_free(message);
+        stage_run(stage);
+    }
+}
+
+enum change { FILLS, FULL };
+
+/* The next configuration: of that shard the other server fills, or is full; adopted and committed. */
+static void change(struct stage *stage, uint32_t shard, enum change to)
+{
+    struct cluster_config *config = cluster_copy(stage->config);
+    struct shard *row = &config->shards[shard];
+
+    assert_non_null(config);
+    config->term++;
+    row->epoch++;
+    row->filling_count = to == FILLS;
+    row->backup_count = to == FULL;
+    row->filling[0] = row->backups[0] = shard == STAGE_BACKED ? 1 : 2;
+    assert_int_equal(cluster_finish(config), 0);
+    cluster_release(stage->config);
+    stage->config = config;
+    stage_configure_for(stage, config, 0);
+    stage_pass(stage, 10 * NS_PER_MS);
+    if (!stage->peer) {
+        stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+        if (stage->peer)
+            puppet_connected(stage->peer, true);
+    }
+    stage_commit(stage, stage->config->term);
+    for (unsigned i = 0; stage->peer && i < 4; i++)
+        answer_all(stage);
+}
+
+/* --- copying --- */
+
+/* Does the server tell the CM that server 2 has all of the shard? */
+static bool tells_filled(struct stage *stage, uint32_t shard, uint32_t epoch)
+{
+    const struct puppet_sent *sent;
+    bool told = false;
+
+    while ((sent = puppet_take(stage->fabric))) {
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != cm(stage) || control_decode(sent->data, sent->bytes, &tag, &message))
+            continue;
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FILLED)
+            told |= message->filled->shard == shard && message->filled->epoch == epoch &&
+                    message->filled->server == 2;
+        control_free(message);
+    }
+    return told;
+}
+
+TEST(all_that_a_shard_has_is_copied_and_then_its_records_and_then_the_manager_is_told)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+    const struct entry_format format = stage_format(stage);
+    const uint8_t *bytes;
+    uint32_t puts = 0, deletes = 0, records = 0;
+
+    for (unsigned i = 0; i < 40; i++) {
+        char key[32];
+        int count = snprintf(key, sizeof key, "{%s}%u", stage_key_of(LED), i);
+
+        stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)count, "value", 5, 0);
+        if (i % 4 == 0) {
+            stage_run(stage);
+            stage_ask(stage, client, MESSAGE_DELETE, key, (uint32_t)count, NULL, 0, 0);
+        }
+        stage_run(stage);
+    }
+    change(stage, LED, FILLS);
+    assert_false(tells_filled(stage, LED, 2));
+    stage_land_all(stage);
+    stage_pass(stage, 100 * NS_PER_MS);
+    for (unsigned i = 0; i < 20; i++) {
+        stage_land_all(stage);
+        stage_pass(stage, 10 * NS_PER_MS);
+    }
+    assert_true(tells_filled(stage, LED, 2));
+
+    const uint32_t size = stage_brought(stage, 0, &bytes);
+    for (uint32_t at = 0; at < size;) {
+        struct entry_header header;
+        uint32_t block;
+        assert_int_equal(entry_decode(&format, bytes + at, size - at, &header, &block), 0);
+        puts += header.type == ENTRY_PUT;
+        deletes += header.type == ENTRY_DELETE;
+        records += header.type == ENTRY_RECORD;
+        at += block;
+    }
+    assert_int_equal(puts, 30);
+    assert_int_equal(deletes, 10);
+    assert_int_equal(records, 50);
+}
+
+TEST(a_write_waits_for_a_replica_that_fills)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    change(stage, LED, FILLS);
+    stage->fabric->taken = stage->fabric->sent_count;
+    stage_put(stage, client, stage_key_of(LED));
+    stage_run(stage);
+    stage_confirm(stage, 0);
+    stage_run(stage);
+    const uint32_t posted = stage->fabric->log_count;
+    assert_true(posted > 0);
+    while (stage->fabric->taken < stage->fabric->sent_count)
+        assert_ptr_not_equal(puppet_take(stage->fabric)->conn, client);
+    stage_land_all(stage);
+    bool answered = false;
+    while (stage->fabric->taken < stage->fabric->sent_count)
+        answered |= puppet_take(stage->fabric)->conn == client;
+    assert_true(answered);
+}
+
+/* --- being copied to --- */
+
+/* Server 2 brings a put of that version, or says that this was all. */
+static int bring(struct stage *stage, struct puppet_conn *peer, uint64_t version, bool last)
+{
+    static _Alignas(64) uint8_t block[1024];
+    const struct entry_format format = stage_format(stage);
+    const char *key = stage_key_of(STAGE_BACKED);
+    const struct entry_header header = {.type = ENTRY_PUT,
+                                        .shard = STAGE_BACKED,
+                                        .version = version,
+                                        .key_bytes = (uint16_t)strlen(key),
+                                        .value_bytes = 5,
+                                        .blocks = 1};
+    ProtobufCBinaryData data = {.data = block};
+    Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
+    uint8_t bytes[2048];
+
+    data.len = entry_encode_block(&format, &header, key, "value", block);
+    body.shard = STAGE_BACKED;
+    body.epoch = stage->config->shards[STAGE_BACKED].epoch;
+    body.n_blocks = !last;
+    body.blocks = &data;
+    body.last = last;
+    size_t count = control_encode(5, &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &body), bytes,
+                                  sizeof bytes);
+    stage->fabric->taken = stage->fabric->sent_count;
+    puppet_message(peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+    stage_pass(stage, 10 * NS_PER_MS);
+    const struct puppet_sent *sent;
+    int error = ROWAN_ENOTFOUND;
+    while ((sent = puppet_take(stage->fabric))) {
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != peer || control_decode(sent->data, sent->bytes, &tag, &message))
+            continue;
+        if (tag == 5)
+            error = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_ENTRIES_STORED
+                        ? 0
+                        : message->failure->error;
+        control_free(message);
+    }
+    return error;
+}
+
+/* A server that was copied to, and became a full replica, starts again: it has what was copied. */
+TEST(what_was_copied_counts_after_a_start)
+{
+    struct stage *stage = *state;
+
+    change(stage, STAGE_BACKED, FILLS);
+    struct landing landing = landing_begin(stage);
+    assert_int_equal(bring(stage, landing.peer, version_make(1, 7), false), 0);
+    assert_int_equal(bring(stage, landing.peer, 0, true), 0);
+    change(stage, STAGE_BACKED, FULL);
+    stage_restart(stage);
+    struct cluster_config *config = stage->config;
+    config->shards[STAGE_BACKED].primary = 1;
+    config->shards[STAGE_BACKED].backup_count = 0;
+    assert_int_equal(cluster_finish(config), 0);
+    stage->peer = NULL;
+    stage_begin(stage);
+    stage_grant(stage);
+    stage_commit(stage, stage->config->term);
+    struct puppet_conn *client = stage_client(stage);
+    stage->fabric->taken = stage->fabric->sent_count;
+    stage_get(stage, client, stage_key_of(STAGE_BACKED));
+    stage_run(stage);
+    const struct message_reply reply = stage_reply(stage);
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.version, version_make(1, 7));
+}
+
+UNIT_MAIN(NULL, NULL)

@@ -1,0 +1,381 @@
+/* Leases: the control role's renewals to the manager, and what a worker may answer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/cluster/control.h"
+#include "stage.h"
+
+#define TEST_FIXTURE begin, stage_teardown
+#include "test/lib/unit.h"
+
+enum { MANAGER = 9 };
+
+#define LEASE_NS (800 * NS_PER_MS)
+#define HERE_NS  (650 * NS_PER_MS) /* of it: control_lease.c, J1 */
+#define RENEW_NS (200 * NS_PER_MS)
+
+static int begin(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+
+    assert_non_null(stage);
+    stage_start(stage, STAGE_BLOCK_LIMIT);
+    stage->config->manager = MANAGER;
+    stage->config->lease_ms = (uint32_t)(LEASE_NS / NS_PER_MS);
+    stage_begin(stage);
+    stage_commit(stage, stage->config->term);
+    stage->fabric->taken = stage->fabric->sent_count;
+    *state = stage;
+    return 0;
+}
+
+static struct puppet_conn *manager_conn(const struct stage *stage)
+{
+    return puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
+}
+
+struct renewal {
+    uint32_t tag;
+    uint64_t term, manager, manager_ns;
+};
+
+/* The last that the server sent since `from`; returns how many it sent. */
+static uint32_t renewals(const struct stage *stage, uint32_t from, struct renewal *last)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = from; i < stage->fabric->sent_count; i++) {
+        const struct puppet_sent *sent = &stage->fabric->sent[i];
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != manager_conn(stage))
+            continue;
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_RENEW) {
+            *last = (struct renewal){tag, message->renew->term, message->renew->manager,
+                                     message->renew->manager_ns};
+            count++;
+        }
+        control_free(message);
+    }
+    return count;
+}
+
+static struct renewal last_renewal(const struct stage *stage)
+{
+    struct renewal last;
+
+    assert_true(renewals(stage, 0, &last) > 0);
+    return last;
+}
+
+/* The server waits until its next renewal is due, and sends it. */
+static struct renewal next_renewal(struct stage *stage)
+{
+    const uint32_t from = stage->fabric->sent_count;
+    struct renewal next;
+
+    while (renewals(stage, from, &next) == 0) {
+        assert_true(stage->wake_ns > stage->now_ns && stage->wake_ns != WAKE_NEVER);
+        stage->now_ns = stage->wake_ns;
+        stage_run(stage);
+    }
+    return next;
+}
+
+static void answer(struct stage *stage, uint32_t tag, uint64_t manager, uint64_t manager_ns,
+                   bool granted)
+{
+    Rowan__LeaseIs is = ROWAN__LEASE_IS__INIT;
+    uint8_t bytes[128];
+
+    is.manager = manager;
+    is.manager_ns = manager_ns;
+    is.granted = granted;
+    const size_t count =
+        control_encode(tag, &CONTROL_MESSAGE(LEASE_IS, lease_is, &is), bytes, sizeof bytes);
+    puppet_message(manager_conn(stage), bytes, (uint32_t)count, NULL, 0, NULL, 0);
+    stage_run(stage);
+}
+
+/* Until HERE_NS behind now. */
+static void grant(struct stage *stage)
+{
+    const struct renewal renewal = next_renewal(stage);
+
+    answer(stage, renewal.tag, MANAGER, 1, true);
+}
+
+/* The next reply to a client; its status, or 1: there is none. */
+static int next_status(struct stage *stage)
+{
+    const struct puppet_sent *sent;
+    struct message_reply reply;
+    const uint8_t *value;
+
+    while ((sent = puppet_take(stage->fabric))) {
+        if (sent->conn->address[0] == '\0' && sent->conn->id > 1000 &&
+            message_parse_reply(sent->data, sent->bytes, &reply, &value))
+            return reply.status;
+    }
+    return 1;
+}
+
+static int ask(struct stage *stage, struct puppet_conn *client)
+{
+    stage_get(stage, client, stage_key_of(0));
+    stage_run(stage);
+    return next_status(stage);
+}
+
+/* --- the control role --- */
+
+TEST(the_lease_is_renewed_four_times_in_its_length_and_the_managers_time_brought_back)
+{
+    struct stage *stage = *state;
+    struct renewal renewal = last_renewal(stage);
+
+    assert_int_equal(renewal.term, stage->config->term);
+    assert_int_equal(renewal.manager, MANAGER);
+    assert_int_equal(renewal.manager_ns, 0);
+    answer(stage, renewal.tag, MANAGER, 77, false);
+    for (uint64_t i = 0; i < 3; i++) {
+        const uint64_t before_ns = stage->now_ns;
+
+        renewal = next_renewal(stage);
+        assert_int_equal(stage->now_ns - before_ns, RENEW_NS);
+        assert_int_equal(renewal.manager_ns, 77 + i);
+        answer(stage, renewal.tag, MANAGER, 78 + i, true);
+    }
+}
+
+TEST(clients_are_answered_while_a_lease_holds_that_counts_from_its_renewal)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    assert_int_equal(ask(stage, client), ROWAN_EBUSY);
+    const struct renewal renewal = next_renewal(stage);
+    const uint64_t sent_ns = stage->now_ns;
+    answer(stage, renewal.tag, MANAGER, 1, false);
+    assert_int_equal(ask(stage, client), ROWAN_EBUSY);
+    next_renewal(stage);
+    next_renewal(stage);
+    answer(stage, renewal.tag, MANAGER, 1, true);
+    assert_int_equal(ask(stage, client), ROWAN_ENOTFOUND);
+    stage->now_ns = sent_ns + HERE_NS - 1;
+    assert_int_equal(ask(stage, client), ROWAN_ENOTFOUND);
+    stage->now_ns++;
+    assert_int_equal(ask(stage, client), ROWAN_EBUSY);
+    const struct renewal older = next_renewal(stage);
+    stage->now_ns += RENEW_NS / 2;
+    grant(stage);
+    answer(stage, older.tag, MANAGER, 1, true); /* takes nothing away */
+    stage->now_ns += HERE_NS - 1;
+    assert_int_equal(ask(stage, client), ROWAN_ENOTFOUND);
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, client));
+}
+
+TEST(what_another_manager_grants_or_for_a_renewal_of_long_ago_counts_for_nothing)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+    const struct renewal old = last_renewal(stage);
+    struct renewal renewal;
+
+    for (int i = 0; i < 8; i++)
+        renewal = next_renewal(stage);
+    answer(stage, renewal.tag, MANAGER + 1, 55, true);
+    assert_int_equal(ask(stage, client), ROWAN_EBUSY);
+    assert_int_equal(next_renewal(stage).manager_ns, 0);
+    answer(stage, old.tag, MANAGER, 55, true); /* its place is the last one's by now */
+    assert_int_equal(ask(stage, client), ROWAN_EBUSY);
+}
+
+TEST(a_new_manager_grants_once_its_configuration_is_known_and_the_old_one_no_more)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    grant(stage);
+    stage->config->term++;
+    stage->config->manager = MANAGER + 1;
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    assert_int_equal(ask(stage, client), ROWAN_ENOTFOUND); /* J3 */
+    const struct renewal renewal = next_renewal(stage);
+    assert_int_equal(renewal.manager, MANAGER + 1);
+    assert_int_equal(renewal.manager_ns, 0);
+    answer(stage, renewal.tag, MANAGER, 99, true);
+    stage->now_ns += HERE_NS - RENEW_NS;
+    assert_int_equal(ask(stage, client), ROWAN_EBUSY);
+    answer(stage, next_renewal(stage).tag, MANAGER + 1, 3, true);
+    assert_int_equal(ask(stage, client), ROWAN_ENOTFOUND);
+    assert_int_equal(next_renewal(stage).manager_ns, 3);
+}
+
+TEST(renewals_go_on_with_the_next_connection_at_once_when_it_has_shown_that_it_leads)
+{
+    struct stage *stage = *state;
+    struct renewal renewal = next_renewal(stage);
+
+    answer(stage, renewal.tag, MANAGER, 5, true);
+    puppet_close(manager_conn(stage), ROWAN_ECLOSED);
+    stage_run(stage);
+    stage_pass(stage, RENEW_NS / 2);
+    puppet_connected(manager_conn(stage), false);
+    const uint32_t from = stage->fabric->sent_count;
+    stage_run(stage);
+    assert_int_equal(renewals(stage, from, &renewal), 0);
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    assert_int_equal(renewals(stage, from, &renewal), 1);
+    assert_int_equal(renewal.manager_ns, 0);
+}
+
+/* --- the worker --- */
+
+/* The lease holds when the poll begins, and ends before its answers leave. */
+static void run_over_the_end(struct stage *stage)
+{
+    stage->later_ns = HERE_NS;
+    stage_run(stage);
+    stage->later_ns = 0;
+}
+
+/* Nothing of a poll in which the lease ended reaches the client, whose connection ends. */
+static void assert_cut(struct stage *stage, const struct puppet_conn *client)
+{
+    assert_int_equal(next_status(stage), 1);
+    assert_false(puppet_lives(stage->fabric, STAGE_WORKER, client));
+}
+
+/* The key has a value; its version. */
+static uint64_t put_one(struct stage *stage)
+{
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_put(stage, client, stage_key_of(0));
+    stage_land_all(stage);
+    assert_int_equal(next_status(stage), 0);
+    return (uint64_t)1 << 32;
+}
+
+TEST(a_value_is_not_told_when_the_lease_ended_before_it_left)
+{
+    struct stage *stage = *state;
+
+    grant(stage);
+    put_one(stage);
+    struct puppet_conn *client = stage_client(stage), *idle = stage_client(stage);
+    assert_int_equal(ask(stage, client), 0);
+    stage_get(stage, client, stage_key_of(0));
+    run_over_the_end(stage);
+    assert_cut(stage, client);
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, idle));
+    assert_int_equal(ask(stage, idle), 0);
+}
+
+TEST(the_absence_of_a_key_is_not_told_when_the_lease_ended_before_it_left)
+{
+    struct stage *stage = *state;
+
+    grant(stage);
+    struct puppet_conn *client = stage_client(stage);
+    assert_int_equal(ask(stage, client), ROWAN_ENOTFOUND);
+    stage_get(stage, client, stage_key_of(0));
+    run_over_the_end(stage);
+    assert_cut(stage, client);
+}
+
+TEST(a_conflict_is_not_told_when_the_lease_ended_before_it_left)
+{
+    struct stage *stage = *state;
+
+    grant(stage);
+    put_one(stage);
+    struct puppet_conn *client = stage_client(stage);
+    stage_put_if(stage, client, stage_key_of(0), 12345);
+    stage_run(stage);
+    assert_int_equal(next_status(stage), ROWAN_EVERSION);
+    stage_put_if(stage, client, stage_key_of(0), 12345);
+    run_over_the_end(stage);
+    assert_cut(stage, client);
+}
+
+/* It landed everywhere, and the retry hears so. */
+TEST(a_write_is_not_acknowledged_when_the_lease_ended_before_that_left)
+{
+    struct stage *stage = *state;
+
+    grant(stage);
+    struct puppet_conn *client = stage_client(stage);
+    const uint32_t id = client->id, operation = stage_put(stage, client, stage_key_of(0));
+    stage_run(stage);
+    puppet_land(stage->peer);
+    run_over_the_end(stage);
+    assert_cut(stage, client);
+
+    const struct message_request again = {.type = MESSAGE_PUT,
+                                          .operation = operation,
+                                          .key_bytes = (uint16_t)strlen(stage_key_of(0)),
+                                          .value_bytes = 5};
+    client = stage_client_again(stage, id);
+    stage_send(stage, client, &again, stage_key_of(0), "value");
+    stage_run(stage);
+    assert_int_equal(next_status(stage), 0);
+}
+
+/* Nor when it lands while there is none; nothing new begins then, and what goes to backups goes on. */
+TEST(a_write_that_lands_without_a_lease_is_not_acknowledged)
+{
+    struct stage *stage = *state;
+
+    grant(stage);
+    struct puppet_conn *client = stage_client(stage), *other = stage_client(stage);
+    stage_put(stage, client, stage_key_of(0));
+    stage_run(stage);
+    stage->now_ns += HERE_NS;
+    const uint32_t blocks = stage->fabric->log_count;
+    stage_put(stage, other, stage_key_of(0));
+    stage_run(stage);
+    assert_int_equal(next_status(stage), ROWAN_EBUSY);
+    assert_int_equal(stage->fabric->log_count, blocks);
+    puppet_land(stage->peer);
+    stage_run(stage);
+    assert_cut(stage, client);
+    stage->now_ns += 20 * NS_PER_MS;
+    stage_run(stage);
+    assert_true(stage->fabric->log_count > blocks); /* its commit version */
+}
+
+/* A fabric without room would show the first answers to make some. */
+TEST(answers_that_make_room_for_others_leave_only_while_the_lease_holds)
+{
+    struct stage *stage = *state;
+
+    grant(stage);
+    struct puppet_conn *client = stage_client(stage);
+    client->room = 1;
+    client->shows_early = true;
+    for (int i = 0; i < 3; i++)
+        stage_get(stage, client, stage_key_of(0));
+    stage_poll(stage); /* all three in one poll */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(next_status(stage), ROWAN_ENOTFOUND);
+    client->room = 1;
+    for (int i = 0; i < 3; i++)
+        stage_get(stage, client, stage_key_of(0));
+    run_over_the_end(stage);
+    assert_cut(stage, client);
+}
+
+UNIT_MAIN(NULL, NULL)
