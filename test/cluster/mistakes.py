@@ -193,8 +193,8 @@ def kill_and_restart_of_an_unknown_server_name_the_ones_there_are():
 
 
 @tap.case
-def restart_says_that_it_is_not_in_this_version():
-    expect(rowan_local("restart", "1", "--dir", cluster.directory), 1, "not in this version")
+def restart_says_that_without_leases_no_single_server_returns():
+    expect(rowan_local("restart", "1", "--dir", cluster.directory), 1, "without leases", "--lease-ms")
 
 
 # --- rowan ---

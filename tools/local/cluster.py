@@ -198,7 +198,7 @@ def cm_command(options, programs, name):
         "--replicas", str(options.replicas),
         "--shards", str(options.shards),
         *(["--recover"] if options.recover else []),
-        *given_arguments(options, "verbs_device"),
+        *given_arguments(options, "verbs_device", "lease_ms"),
     ]  # fmt: skip
 
 
@@ -238,6 +238,22 @@ def choose_addresses(options):
     return addresses | {name: zookeeper.address(assigned[name]) for name in zookeepers}
 
 
+def log_path(directory, name):
+    return os.path.join(directory, "log", name + ".log")
+
+
+def begin(directory, name, command):
+    """The process, with a log of its own; the log of the one before it is kept."""
+    log = log_path(directory, name)
+    if os.path.exists(log):
+        os.rename(log, log_path(directory, name + "-before"))
+    with open(log, "wb") as file:
+        return subprocess.Popen(
+            command, cwd=directory, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            start_new_session=True, env={**HUGE_PAGES, **os.environ},
+        )  # fmt: skip
+
+
 class Starter:
     """Starts processes one by one, and can undo all of it."""
 
@@ -252,26 +268,20 @@ class Starter:
         self.processes = []
 
     def spawn(self, name, command, pm_path):
-        log = self.log_path(name)
-        if os.path.exists(log):
-            os.rename(log, self.log_path(name + "-before"))
         # Uninterrupted: else a child could start that nobody knows of.
-        with process.Uninterrupted(), open(log, "wb") as file:
-            child = subprocess.Popen(
-                command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                start_new_session=True, env={**HUGE_PAGES, **os.environ},
-            )  # fmt: skip
+        with process.Uninterrupted():
+            child = begin(self.directory, name, command)
             self.children[name] = child
             self.processes.append(
                 process.Process(
                     name, child.pid, process.start_time(child.pid), self.options.addresses[name],
-                    pm_path, self.options.pm_bytes if pm_path else 0, process.boot_id(),
+                    pm_path, self.options.pm_bytes if pm_path else 0, process.boot_id(), list(command),
                 )  # fmt: skip
             )
             process.save(self.directory, self.processes)
 
     def log_path(self, name):
-        return os.path.join(self.directory, "log", name + ".log")
+        return log_path(self.directory, name)
 
     def check_children(self):
         for name, child in self.children.items():
@@ -501,6 +511,27 @@ def stop(directory):
         remove(os.path.join(directory, "cm"))
         remove(os.path.join(directory, "run"))
     return len(running), killed
+
+
+def restart(directory, word):
+    """The next process of a server that has ended. Returns its record."""
+    with Lock(directory):
+        one = find_process(directory, word)
+        if not one.server():
+            raise Failure(f"{one.name} is no server")
+        if not settings.read(directory).get("lease_ms"):
+            raise Failure(
+                "without leases a single server does not return: stop the cluster and start it again, or make one with "
+                "--lease-ms"
+            )
+        if one.alive():
+            raise Failure(f"{one.name} (process {one.pid}) is running: kill it first")
+        with process.Uninterrupted():
+            child = begin(directory, one.name, one.command)
+            one.pid, one.start, one.boot = child.pid, process.start_time(child.pid), process.boot_id()
+            others = [other for other in process.load(directory) if other.name != one.name]
+            process.save(directory, others + [one])
+    return one
 
 
 def find_process(directory, word):

@@ -22,7 +22,7 @@ EPILOG = """\
 Files: DIR/cm (the addresses of the CMs; `rowan` run inside DIR or with --dir DIR finds it), DIR/log,
 DIR/s1.pm and so on (the data), DIR/run (only while it runs). In a directory that holds a stopped or
 killed cluster, start goes on from its data: --servers, --replicas, --shards, --coord,
---zookeepers, --pm and --pm-bytes are as they were then, and the others too if they are not given.
+--zookeepers, --lease-ms, --pm and --pm-bytes are as they were then, and the others too if they are not given.
 Exit codes: 0 done, 1 failed, 2 usage."""
 
 
@@ -88,6 +88,8 @@ def add_start_options(parser):
         parser,
         ("zookeepers", 1, 7, "with --coord zookeeper: its servers (default 1)"),
         ("managers", 1, cluster.MOST_MANAGERS, "CMs; one leads, and when it dies another one does (default 1)"),
+        ("lease-ms", 0, 60000, "milliseconds of the servers' leases, 2 or more, by which one that fails is replaced; "
+         "0: none, and it is waited for (default)"),
     )
     parser.add_argument(
         "--pm-bytes", type=byte_count, metavar="N",
@@ -267,10 +269,11 @@ def do_kill(options, programs):
 
 
 def do_restart(options, programs):
-    cluster.find_process(options.directory, options.id)
-    raise Failure(
-        "the return of a single server is not in this version: stop the cluster and start it again"
-    )
+    one = cluster.restart(options.directory, options.id)
+    report(
+        options, {"started": one.name, "pid": one.pid},
+        f"started {one.name} (process {one.pid}); it fills, which `rowan shards` shows",
+    )  # fmt: skip
 
 
 def do_status(options, programs):

@@ -24,7 +24,8 @@ class Process:
     address: str
     pm_path: str = ""
     pm_bytes: int = 0
-    boot: str = ""  # boot_id() at its start; a record of an earlier version lacks it
+    boot: str = ""  # boot_id() at its start; a record of an earlier version lacks it, and the next
+    command: list = dataclasses.field(default_factory=list)
 
     def state(self):
         """running, stopped (by a signal), or ended."""

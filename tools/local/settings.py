@@ -7,7 +7,7 @@ import shlex
 from .failure import Failure
 
 # What the data on disk is made of. A cluster that is started again keeps it.
-OF_THE_DATA = ("servers", "replicas", "shards", "coord", "zookeepers", "pm_bytes", "pm", "pm_offset")
+OF_THE_DATA = ("servers", "replicas", "shards", "coord", "zookeepers", "pm_bytes", "pm", "pm_offset", "lease_ms")
 # All else each run may choose anew; left out, it stays as it was.
 
 DEFAULTS = {
@@ -17,6 +17,7 @@ DEFAULTS = {
     "coord": "file",
     "zookeepers": 1,  # with coord zookeeper
     "managers": 1,
+    "lease_ms": 0,  # none
     "pm_bytes": 2 << 30,
     "pm": "",  # the cluster's directory
     "pm_offset": 0,
@@ -32,7 +33,7 @@ DEFAULTS = {
     "verbs_device": None,  # found by the programs themselves
     "verbs_receive": None,
 }
-ADDED_LATER = ("verbs_device", "verbs_receive", "clean_below", "checkpoints", "zookeepers", "managers")  # cluster.json of an earlier version lacks them
+ADDED_LATER = ("verbs_device", "verbs_receive", "clean_below", "checkpoints", "zookeepers", "managers", "lease_ms")  # cluster.json of an earlier version lacks them
 FORMATS = range(1, 2)  # of cluster.json, that this version reads; it writes the last
 
 WORDS = {
