@@ -130,6 +130,18 @@ struct checks_counts checks_counts(const struct checks *checks)
 
 /* --- C7, and who started or ended --- */
 
+/* For the summary: what the configuration changes. */
+static void count_changes(struct checks *checks, const struct cluster_config *config)
+{
+    for (uint32_t i = 0; checks->config && i < config->shard_count; i++) {
+        const struct shard *row = &config->shards[i];
+        const struct shard *before = cluster_shard(checks->config, row->id);
+        checks->counts.promoted += before && before->primary != row->primary;
+        for (uint32_t j = 0; before && j < before->filling_count; j++)
+            checks->counts.refilled += shard_has_backup(row, before->filling[j]);
+    }
+}
+
 /* What the coordination service holds by now. A term that is skipped here was acted on by nobody: whoever stores one
  * hears of it in a later round. */
 static void look_at_registry(struct checks *checks)
@@ -155,6 +167,7 @@ static void look_at_registry(struct checks *checks)
         checks->terms = checks_grow(checks->terms, &checks->term_room, sizeof *checks->terms);
     checks->terms[checks->term_count++] = config->term;
     checks_loss_config(checks, config);
+    count_changes(checks, config);
     cluster_release(checks->config);
     checks->config = config;
     checks->format =
@@ -255,8 +268,9 @@ static void look_at_processes(struct checks *checks)
         check_term(checks, cluster->servers[i].process.address, control->config,
                    &checks->servers[i].term);
         const struct server *server = cluster->servers[i].server;
-        /* Refused ones too: nobody starts them again. */
-        if (server_error(server))
+        /* Refused ones too: nobody starts them again, but where one may be removed while it runs. */
+        if (server_error(server) &&
+            !(cluster->options.lease_ms && server_error(server) == ROWAN_EREFUSED))
             checks_fail(checks, "error", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
                         "server %u has ended: %s", i + 1, server_why(server));
     }
@@ -266,7 +280,12 @@ static void look_at_processes(struct checks *checks)
 
 static bool serves(struct checks *checks, uint32_t number, uint16_t shard)
 {
-    struct server *server = checks->cluster->servers[number].server;
+    const struct sim_server *at = &checks->cluster->servers[number];
+    struct server *server = at->server;
+    const struct control *control = checks_control(checks, number);
+    if (!control || sim_process_now_ns(&at->process, checks->cluster->clock.now_ns) >=
+                        atomic_load_explicit(&control->common->lease_ns, memory_order_relaxed))
+        return false; /* it answers nobody */
     for (uint32_t i = 0; server && i < checks->cluster->options.workers; i++) {
         const struct worker *worker = server_poller(server, 1 + i).role;
         const struct shard_state *state = worker->shards[shard];

@@ -70,6 +70,8 @@ struct checks_counts {
     uint64_t cleaned;         /* segments that held something and were given up */
     uint64_t tombstones;      /* last copies that went, no older version being left */
     uint64_t from_checkpoint; /* starts that took index items of one */
+    uint64_t promoted;        /* shards that got another primary, of those before */
+    uint64_t refilled;        /* replicas that filled and became full */
 };
 struct checks_counts checks_counts(const struct checks *checks);
 

@@ -23,22 +23,27 @@ static bool is_fenced(const struct checks_server *server)
     return server->pm->pm.durability == PM_FENCE;
 }
 
-/* The settled version that a power loss just now would leave: rows are brought to one copy of the table, then to the
- * other one, so that one of them is always durable. */
-static uint64_t settled_in_pm(const struct checks_server *server, uint16_t shard)
+/* What a power loss just now would leave of the shard's row, with the highest settled version: rows are brought to one
+ * copy of the table, then to the other one, so that one of them is always durable. */
+static struct row row_in_pm(const struct checks_server *server, uint16_t shard)
 {
     const struct store_geometry at = store_geometry(server->segments);
-    uint64_t settled = 0;
+    struct row found = {0};
     for (unsigned copy = 0; copy < 2; copy++) {
         struct row row;
         if ((!is_fenced(server) ||
              sim_pm_is_durable(server->pm, at.replicas[copy] + (uint64_t)shard * ROW_BYTES,
                                ROW_BYTES)) &&
             row_read(&server->pm->pm, at.replicas[copy], shard, &row) == ROW_WHOLE &&
-            row.settled > settled)
-            settled = row.settled;
+            row.settled > found.settled)
+            found = row;
     }
-    return settled;
+    return found;
+}
+
+static uint64_t settled_in_pm(const struct checks_server *server, uint16_t shard)
+{
+    return row_in_pm(server, shard).settled;
 }
 
 /* By what cannot vanish any more: a log reconciliation keeps what any replica has. */
@@ -64,16 +69,22 @@ static bool word_is_durable(const struct checks_server *server, uint64_t segment
            sim_pm_is_durable(server->pm, at.metas[1] + word, META_BYTES);
 }
 
-/* Does a first block of the entry lie where a start after a crash would find it? */
+/* Does a first block of the entry lie where a start after a crash would take it? Not what an earlier replica left. */
 static bool is_left(const struct checks_server *server, const struct checks_entry *entry)
 {
     const struct checks *checks = server->checks;
+    const struct row row = row_in_pm(server, entry->header.shard);
+    const bool of_before = version_epoch(entry->header.version) < row.first_epoch;
     for (uint32_t at = entry->copies; at; at = checks->copies[at].next) {
         const struct checks_copy *copy = &checks->copies[at];
         if (copy->server != server->number || copy->kind != CHECKS_BLOCK || copy->block != 0)
             continue;
         const uint64_t segment = (copy->offset - server->segment_offset) / STORE_SEGMENT_BYTES;
-        const enum segment_state state = checks_segment_meta(server, segment).state;
+        const struct segment_meta meta = checks_segment_meta(server, segment);
+        const enum segment_state state = meta.state;
+        if (of_before &&
+            (meta.owner == OWNER_BACKUP_LOG || meta.allocation <= row.first_allocation))
+            continue;
         if (state != SEGMENT_FREE && (state != SEGMENT_DIRTY || !word_is_durable(server, segment)))
             return true;
     }
@@ -129,19 +140,26 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
 {
     struct checks *checks = server->checks;
     if (checks_is_whole(checks, entry, server->number) ||
-        !checks_was_whole(checks, entry, server->number, segment) ||
-        !checks_is_replica(checks, entry->header.shard, server->number))
+        !checks_was_whole(checks, entry, server->number, segment))
         return;
+    if (!checks_is_replica(checks, entry->header.shard, server->number)) {
+        entry->cleaned |= UINT32_C(1) << server->number; /* it may be one later, that fills now */
+        return;
+    }
     const bool goes = checks_may_go(server, entry);
     /* It takes the entry for one that it lacks, and asks. */
     const bool lost = checks_may_be_lost(server, &entry->header);
     /* The newer one may have been everywhere when this one was dropped; since then a host has lost it. */
-    if (!goes && !lost && !checks_is_superseded(checks, entry, server->number) &&
+    /* What an earlier replica left here is dead. */
+    const bool of_before = version_epoch(entry->header.version) <
+                           checks->first_epochs[server->number][entry->header.shard];
+    if (!goes && !lost && !of_before && !checks_is_superseded(checks, entry, server->number) &&
         !checks_in_doubt(checks, entry->header.shard, version_epoch(entry->header.version)))
         fail(server, entry, segment,
              "has no other copy there, and no newer entry that all replicas have, and C5 does not "
              "hold");
-    else if (!lost && entry->header.version > settled_in_pm(server, entry->header.shard))
+    else if (!lost && !of_before &&
+             entry->header.version > settled_in_pm(server, entry->header.shard))
         fail(server, entry, segment, "is above what is known to be settled after a crash");
     checks_tell(server, JOURNAL_CLEANED, entry,
                 goes ? "no older one is left" : "a newer one is everywhere");
@@ -267,16 +285,37 @@ uint64_t checks_tombstones(const struct checks *checks)
 
 /* --- its way --- */
 
-void checks_clean_zeros(struct checks_server *server, uint64_t segment)
+/* Does a copy of the void table name all of these bytes of the segment? */
+static bool is_void(const struct checks_server *server, uint64_t segment, uint64_t from,
+                    size_t bytes)
 {
-    const uint64_t offset = server->segment_offset + segment * STORE_SEGMENT_BYTES;
-    if (checks_segment_meta(server, segment).state != SEGMENT_DIRTY)
-        checks_fail_at(server, offset, "zeros over a segment in use");
-    else if (server->reused[segment] && !word_is_durable(server, segment))
-        checks_fail_at(server, offset, "zeros over a segment that a crash would give back");
+    const struct store_geometry at = store_geometry(server->segments);
+    const struct segment_meta meta = checks_segment_meta(server, segment);
+    for (uint32_t i = 0; i < 2 * STORE_VOIDS; i++) {
+        struct void_row row;
+        if (void_read(&server->pm->pm, at.voids[i % 2], i / 2, &row) == VOID_WHOLE &&
+            void_is_of(&row, segment, &meta) && from >= row.from &&
+            from - row.from + bytes <= row.bytes)
+            return true;
+    }
+    return false;
+}
+
+void checks_clean_zeros(struct checks_server *server, uint64_t offset, size_t bytes)
+{
+    const uint64_t from = offset - server->segment_offset;
+    const uint64_t segment = from / STORE_SEGMENT_BYTES;
+    const uint64_t begin = offset - from % STORE_SEGMENT_BYTES;
+    if (checks_segment_meta(server, segment).state != SEGMENT_DIRTY) {
+        if (!is_void(server, segment, from % STORE_SEGMENT_BYTES, bytes))
+            checks_fail_at(server, begin, "zeros over a segment in use");
+        return;
+    }
+    if (server->reused[segment] && !word_is_durable(server, segment))
+        checks_fail_at(server, begin, "zeros over a segment that a crash would give back");
     look_at_fetches(
         server, segment,
-        offset); /* who entered while it was COMMITTED may still read it when it is DIRTY */
+        begin); /* who entered while it was COMMITTED may still read it when it is DIRTY */
 }
 
 void checks_clean_meta(struct checks_server *server, uint64_t segment)

@@ -28,6 +28,22 @@ bool checks_is_missed(struct checks *checks, const struct checks_entry *entry)
     return missed;
 }
 
+static uint64_t replicas(const struct checks *checks, const struct checks_entry *entry)
+{
+    uint64_t set = 0;
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++)
+        set |= (uint64_t)checks_is_replica(checks, entry->header.shard, i) << i;
+    return set;
+}
+
+static uint64_t held_by(struct checks *checks, const struct checks_entry *entry)
+{
+    uint64_t set = 0;
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++)
+        set |= (uint64_t)checks_is_held(checks, entry, i) << i;
+    return set;
+}
+
 /* True: it is settled, one way or the other. */
 static bool settle(struct checks *checks, struct checks_entry *entry, uint64_t commit)
 {
@@ -42,10 +58,12 @@ static bool settle(struct checks *checks, struct checks_entry *entry, uint64_t c
     checks_fail(
         checks, "C6", entry->key, header->shard,
         of_this_epoch
-            ? "version %lx of shard %u is not on all replicas, and %lx is told to be committed"
+            ? "version %lx of shard %u is not on all replicas, and %lx is told to be committed; "
+              "held "
+              "by (bits) %lx of %lx"
             : "version %lx of shard %u is on some replicas only, and the reconciliation of %lx is "
-              "over",
-        header->version, header->shard, commit);
+              "over; held by (bits) %lx of %lx",
+        header->version, header->shard, commit, held_by(checks, entry), replicas(checks, entry));
     return true;
 }
 

@@ -22,7 +22,8 @@ static const struct {
     {"versions_lost", NULL, "no replica has a committed version"},
     {"holes_filled", NULL, "a replica lacks what all had"},
     {"pm_damaged", NULL, "what was made void is not"},
-    {"possible_loss", NULL, "data that may be incomplete, and no host has lost power"},
+    {"possible_loss", NULL,
+     "data that may be incomplete, and no host without fences has lost power"},
     {"replicas_dropped", NULL, "a server came back without the data that it held"},
     {"commit_garbage", NULL, "commit versions that nobody wrote so"},
     /* Epochs rise before they are used, so a start finds no entry of its own one. */
@@ -101,16 +102,15 @@ static bool is_provoked(const struct checks *checks, const char *node, const cha
     return number < checks->cluster->options.servers && checks_lost_block(&checks->servers[number]);
 }
 
-/* Right behind a power loss where nothing is fenced. With many holes in front of them, versions of the next epoch are
- * forgotten as they arrive, and asked for when they are committed (server/shard/prefix.h). */
+/* Right behind a power loss where nothing is fenced. A server cannot know whether that took anything: its data may be
+ * incomplete all the same. With many holes in front of them, versions of the next epoch are forgotten as they arrive,
+ * and asked for when they are committed (server/shard/prefix.h); holes are what was taken. */
 static bool is_loss(const struct checks *checks, const char *event)
 {
-    static const char *const EVENTS_OF_LOSS[] = {"possible_loss", "replicas_dropped",
-                                                 "versions_lost", "versions_missing"};
-    bool found = false;
-    for (unsigned i = 0; i < sizeof EVENTS_OF_LOSS / sizeof EVENTS_OF_LOSS[0]; i++)
-        found |= strcmp(event, EVENTS_OF_LOSS[i]) == 0;
-    return found && checks->power_lost;
+    if (strcmp(event, "possible_loss") == 0 || strcmp(event, "replicas_dropped") == 0)
+        return sim_cluster_any_rebooted_unfenced(checks->cluster);
+    return checks->lost_unfenced &&
+           (strcmp(event, "versions_lost") == 0 || strcmp(event, "versions_missing") == 0);
 }
 
 static void on_line(void *context, const char *node, const char *event, const char *line)

@@ -57,7 +57,8 @@ void checks_look_copied(struct checks *checks, const struct checks_entry *entry,
     }
     /* What comes late, or again, by message fills no segments. */
     const struct shard_state *shard = checks_shard(control, entry->header.shard);
-    if (shard && prefix_has(&shard->prefix, entry->header.version))
+    if (shard && version_epoch(entry->header.version) >= shard->first_epoch &&
+        prefix_has(&shard->prefix, entry->header.version))
         checks_fail(checks, "late", entry->key, entry->header.shard,
                     "server %u stores version %lx of shard %u in a digest log, and knows that it "
                     "has it",
@@ -172,6 +173,10 @@ static bool has_gone(struct checks *checks, const struct checks_key *key,
             (!newest || entry->header.version > newest->header.version))
             newest = entry;
     }
+    /* Copied is what there is: a tombstone may have gone before this replica began. */
+    if (newest && newest->header.type == ENTRY_DELETE &&
+        version_epoch(newest->header.version) < shard->first_epoch)
+        return true;
     return may_go(checks, newest, server) ||
            may_go(checks, checks_entry(checks, shard->id, version), server);
 }
@@ -183,6 +188,10 @@ static void look_at_item(struct checks *checks, uint32_t number, uint32_t server
     const struct shard_state *shard = shard_at(control, key->slot);
     if (!shard)
         return;
+    if (shard->filling) { /* it is no replica yet, and what an earlier one here showed is gone */
+        key->shown[server] = 0;
+        return;
+    }
     checks->counts.looks++;
     uint64_t offset = index_find(shard->index, key->hash, key->bytes, key->count), version = 0;
     if (offset) {
@@ -195,6 +204,7 @@ static void look_at_item(struct checks *checks, uint32_t number, uint32_t server
             return;
         }
         version = entry->header.version;
+        checks_suffix_indexed(checks, shard, server, entry);
         if (shard->primary && !checks_in_doubt(checks, shard->id, shard->epoch) &&
             !atomic_load_explicit(&shard->recovering, memory_order_relaxed))
             check_shown(checks, number, entry, server);
@@ -266,6 +276,8 @@ static void look_at_segment(struct checks *checks, const struct checks_server *s
         struct checks_entry *entry = &checks->entries[checks->copies[at].entry];
         /* Of one that broke off only some blocks are left: nobody acknowledged it, and no start has found it. */
         if (!checks_in_doubt(checks, entry->header.shard, version_epoch(entry->header.version)) &&
+            version_epoch(entry->header.version) >=
+                checks->first_epochs[server->number][entry->header.shard] &&
             checks_is_replica(checks, entry->header.shard, server->number) &&
             !checks_is_everywhere(checks, entry) && checks_is_anywhere(checks, entry) &&
             checks_is_missed(checks, entry) && !checks_may_be_lost(server, &entry->header))
@@ -287,11 +299,43 @@ static void look_at_committed(struct checks *checks)
     }
 }
 
+/* It is another replica: what the one before it showed binds nobody. */
+static void forget_shown(struct checks *checks, const struct shard *row, uint32_t server)
+{
+    for (uint32_t i = 0; i < checks->key_count; i++) {
+        struct checks_key *key = &checks->keys[i];
+        if (key->slot >= row->first_slot && key->slot <= row->last_slot)
+            key->shown[server] = 0;
+    }
+}
+
+static void look_at_replicas(struct checks *checks)
+{
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
+        const struct control *control = checks_control(checks, i);
+        const uint32_t count =
+            control && control->config && control->shards ? control->config->shard_count : 0;
+        for (uint32_t j = 0; j < count; j++) {
+            const struct shard_state *shard = control->shards[j];
+            const struct shard *row = &control->config->shards[j];
+            uint32_t *first_epoch = &checks->first_epochs[i][row->id];
+            if (!shard || shard->first_epoch == *first_epoch)
+                continue;
+            *first_epoch = shard->first_epoch;
+            forget_shown(checks, row, i);
+        }
+    }
+}
+
 void checks_look(struct checks *checks)
 {
+    if (checks->cluster->options.lease_ms)
+        look_at_replicas(checks);
     look_at_suspects(checks);
     if (checks->rounds % LOOK_ROUNDS == 0)
         look_at_key(checks);
-    if (checks->rounds % SEGMENT_ROUNDS == 0)
+    if (checks->rounds % SEGMENT_ROUNDS == 0) {
         look_at_committed(checks);
+        checks_suffix_look(checks, checks->rounds / SEGMENT_ROUNDS);
+    }
 }

@@ -40,7 +40,7 @@ void checks_loss_at(struct checks *checks, uint32_t server)
 {
     if (!checks->config || checks->cluster->options.durability == PM_FENCE)
         return;
-    checks->power_lost = true;
+    checks->lost_unfenced = true;
     checks_doubt_at(checks, server);
 }
 
@@ -98,7 +98,7 @@ void checks_loss_config(struct checks *checks, const struct cluster_config *next
             add_loss(checks, shard);
         for (uint32_t k = 0; k < checks->cluster->options.servers; k++) {
             if (shard->possibly_incomplete && !before->possibly_incomplete && all >> k & 1 &&
-                checks->cluster->servers[k].boots == 0)
+                !sim_cluster_is_rebooted_unfenced(checks->cluster, k + 1))
                 checks_fail(checks, "loss", JOURNAL_NO_KEY, shard->id,
                             "shard %u is called possibly incomplete, and the host of server %u has "
                             "run all the time",

@@ -1,7 +1,7 @@
 /* checks_state.h - the inside of the checkers, shared by checks.c (what is looked at after every round), checks_stored.c
  * (what lies in every PM), checks_clean.c (segments that are used again), checks_commit.c (commit versions),
- * checks_loss.c (what power losses may take), checks_look.c (C2, C3, C6), checks_log.c (what the logs say) and
- * checks_leftovers.c.
+ * checks_loss.c (what power losses may take), checks_look.c (C2, C3, C6), checks_suffix.c (uncommitted suffixes),
+ * checks_log.c (what the logs say) and checks_leftovers.c.
  */
 #ifndef SIM_CHECKS_STATE_H
 #define SIM_CHECKS_STATE_H
@@ -129,8 +129,8 @@ struct checks {
     uint32_t by_version[CHECKS_BUCKETS], by_operation[CHECKS_BUCKETS];
     uint32_t unsettled[UINT16_MAX + 1]; /* by shard: entries that no commit version has covered */
     struct checks_doubt doubts[UINT16_MAX + 1]; /* by shard */
-    bool power_lost;                            /* by some host, and nothing is fenced */
-    bool flips;                                 /* bits of a PM flip in this run (flips.h) */
+    bool lost_unfenced; /* a power loss took something, and nothing is fenced */
+    bool flips;         /* bits of a PM flip in this run (flips.h) */
     struct checks_loss *losses;
     uint32_t loss_count, loss_room;
     uint8_t *marks; /* for counting an entry's blocks */
@@ -139,6 +139,9 @@ struct checks {
     struct checks_key *keys;
     uint32_t key_count;
     uint32_t by_key[CHECKS_BUCKETS];
+
+    /* By server and shard: of the replica that it has, or had when its process ended; 0: it had none. */
+    uint32_t first_epochs[SIM_MAX_SERVERS][UINT16_MAX + 1];
 
     uint64_t registry_version;
     struct cluster_config *config; /* the last that was stored; NULL: none */
@@ -166,6 +169,12 @@ void *checks_grow(void *old, uint32_t *room, size_t item_bytes);
 
 void checks_stored_open(struct checks *checks);
 void checks_stored_close(struct checks *checks);
+
+/* --- checks_once.c --- */
+
+/* The server has begun to store that entry. */
+void checks_once(struct checks *checks, struct checks_server *server,
+                 const struct checks_entry *entry);
 
 /* Which key it is, of a key of `bytes` bytes that begins so: a first block need not hold all of it. */
 uint64_t checks_name(const void *key, uint32_t bytes);
@@ -216,7 +225,7 @@ bool checks_is_superseded(struct checks *checks, const struct checks_entry *entr
 bool checks_may_go(struct checks_server *server, const struct checks_entry *tombstone);
 
 /* Zeros were stored into a segment. */
-void checks_clean_zeros(struct checks_server *server, uint64_t segment);
+void checks_clean_zeros(struct checks_server *server, uint64_t offset, size_t bytes);
 
 /* --- checks_loss.c --- */
 
@@ -249,6 +258,15 @@ void checks_commit_note(struct checks *checks, uint32_t number);
 
 /* A worker stored commit versions in its log: the block, whose value has so many bytes. */
 void checks_commit_stored(struct checks *checks, const uint8_t *block, uint32_t value_bytes);
+
+/* --- checks_suffix.c --- */
+
+/* The index of that server names the entry. */
+void checks_suffix_indexed(struct checks *checks, const struct shard_state *shard, uint32_t server,
+                           const struct checks_entry *entry);
+
+/* One shard of each server in turn. */
+void checks_suffix_look(struct checks *checks, uint64_t turn);
 
 /* --- checks_look.c --- */
 

@@ -2,7 +2,7 @@
  * goes on with one, never where the bytes look as if they were one: values may imitate entries (hazard H6).
  *
  * Checked here, with each block: C9; that nothing is stored over a block or into a segment that is free (a part of C4);
- * and that an operation of a client has one version ("once").
+ * and that an operation of a client has one version (checks_once.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -132,27 +132,6 @@ static void find_key(struct checks *checks, struct checks_entry *entry, const ui
     checks->keys[at - 1].last_entry = (uint32_t)(entry - checks->entries);
 }
 
-/* A client's operation takes effect once: while a whole copy of one entry of it is left, or it was cleaned, there is no
- * other. One that is not durable yet counts: this is asked only once, and what a power loss takes is no copy any more. */
-static void check_once(struct checks *checks, struct checks_server *server,
-                       const struct checks_entry *entry)
-{
-    const struct entry_header *header = &entry->header;
-    if (header->client_id == 0)
-        return;
-    uint32_t at = checks->by_operation[checks_bucket(header->client_id, header->operation)];
-    for (; at; at = checks->entries[at].next_operation) {
-        const struct checks_entry *other = &checks->entries[at];
-        if (other->header.client_id == header->client_id &&
-            other->header.operation == header->operation &&
-            (other->done || checks_is_anywhere(checks, other)))
-            checks_fail(checks, "once", other->key, header->shard,
-                        "%s: operation %u of client %u has version %lx of shard %u, and %lx of %u",
-                        name_of(server), header->operation, header->client_id, header->version,
-                        header->shard, other->header.version, other->header.shard);
-    }
-}
-
 static struct checks_entry *new_entry(struct checks *checks, struct checks_server *server,
                                       const struct entry_header *header)
 {
@@ -169,7 +148,7 @@ static struct checks_entry *new_entry(struct checks *checks, struct checks_serve
                                    .first_hash = checks->hash_count};
     memset(checks->hashes + checks->hash_count, 0, header->blocks * sizeof *checks->hashes);
     checks->hash_count += header->blocks;
-    check_once(checks, server, entry);
+    checks_once(checks, server, entry);
     uint32_t *bucket = &checks->by_version[checks_bucket(header->shard, header->version)];
     entry->next_version = *bucket;
     *bucket = number;
@@ -235,13 +214,18 @@ bool checks_was_whole(struct checks *checks, const struct checks_entry *entry, u
 
 bool checks_is_held(struct checks *checks, const struct checks_entry *entry, uint32_t server)
 {
-    return entry->cleaned >> server & 1 || checks_is_whole(checks, entry, server);
+    /* Of epochs before a replica's first it got what was the newest of each key. */
+    return version_epoch(entry->header.version) <
+               checks->first_epochs[server][entry->header.shard] ||
+           entry->cleaned >> server & 1 || checks_is_whole(checks, entry, server);
 }
 
 bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry)
 {
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
-        if (checks_is_replica(checks, entry->header.shard, i) &&
+        const bool left = version_epoch(entry->header.version) <
+                          checks->first_epochs[i][entry->header.shard]; /* by an earlier replica */
+        if (checks_is_replica(checks, entry->header.shard, i) && !left &&
             entry->count[i] >= entry->header.blocks &&
             has_all_blocks(checks, entry, i, false, NO_SEGMENT))
             return true;
@@ -452,7 +436,7 @@ static void take_store(struct checks_server *server, uint64_t offset, size_t byt
 
 static void take_zeros(struct checks_server *server, uint64_t offset, size_t bytes)
 {
-    checks_clean_zeros(server, segment_of(server, offset));
+    checks_clean_zeros(server, offset, bytes);
     uint64_t stride = (offset - server->segment_offset) / ENTRY_ALIGN;
     for (uint64_t i = stride; i < stride + bytes / ENTRY_ALIGN; i++) {
         if (server->copy_at[i])

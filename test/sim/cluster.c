@@ -53,11 +53,20 @@ enum { PART_REGISTRY = 1, PART_CLOCKS, PART_PM, PART_BEGINS = 100 };
 
 enum { AHEAD_DOUBLINGS = 18 }; /* from a second to three days */
 
+static uint64_t read_clock(struct clock *clock)
+{
+    const struct sim_process *process =
+        (const struct sim_process *)((const char *)clock - offsetof(struct sim_process, clock));
+    return sim_process_now_ns(process, process->world->now_ns);
+}
+
 static void init_process(struct sim_cluster *cluster, struct sim_process *process,
                          struct random *rates, struct random *begins, const char *format,
                          uint32_t number)
 {
     uint32_t drift = cluster->options.drift_ppm;
+    process->clock.now_ns = read_clock;
+    process->world = &cluster->clock;
     snprintf(process->address, sizeof process->address, format, number);
     process->name = strchr(process->address, ':') + 1;
     if (drift)
@@ -107,6 +116,7 @@ static void create_cm(struct sim_cluster *cluster)
     *options = (struct cm_options){.state = {.server_count = cluster->options.servers,
                                              .replicas = cluster->options.replicas,
                                              .shards = cluster->options.shards,
+                                             .lease_ms = cluster->options.lease_ms,
                                              .cluster = random_u64(&cluster->random) | 1}};
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         options->state.servers[i] = i + 1;
@@ -244,6 +254,9 @@ void sim_cluster_stop(struct sim_cluster *cluster, struct sim_process *process, 
     if (process->stopped == stopped)
         return;
     process->stopped = stopped;
+    if (stopped)
+        process->stopped_ns = cluster->clock.now_ns;
+    process->resumed_round = cluster->rounds + 1;
     sim_network_stop(cluster->network, process->address, stopped);
     journal_note(cluster->options.journal, JOURNAL_FAULT, process->name,
                  stopped ? "is stopped" : "goes on");
@@ -351,10 +364,14 @@ void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
     ASSERT(!error);
     error = fabric_register(server->fabric, &server->pm->pm);
     ASSERT(!error);
+    /* In real life they do not rise. */
     server->incarnation = 100 * ++cluster->starts + number;
+    if (options->lease_ms)
+        server->incarnation *= UINT64_C(0x9e3779b97f4a7c15);
     const uint32_t reactors = options->reactors ? options->reactors : 1;
     struct server_options server_options = {.server = number,
                                             .incarnation = server->incarnation,
+                                            .clock = &server->process.clock,
                                             .cm = MANAGERS,
                                             .address = server->process.address,
                                             .workers = options->workers,
@@ -425,6 +442,16 @@ bool sim_cluster_is_started(const struct sim_cluster *cluster)
     return started;
 }
 
+bool sim_cluster_is_whole(const struct sim_cluster *cluster)
+{
+    const struct cluster_config *config = sim_cluster_config(cluster);
+    bool whole = config != NULL;
+    for (uint32_t i = 0; whole && i < config->shard_count; i++)
+        whole = config->shards[i].backup_count + 1 == config->replicas &&
+                config->shards[i].filling_count == 0;
+    return whole;
+}
+
 void sim_cluster_crash(struct sim_cluster *cluster)
 {
     for (uint32_t i = 1; i <= cluster->options.servers; i++)
@@ -441,6 +468,19 @@ void sim_cluster_restart(struct sim_cluster *cluster, bool rebooted)
         cluster->servers[i - 1].boots += rebooted;
         sim_cluster_start_server(cluster, i);
     }
+}
+
+bool sim_cluster_is_rebooted_unfenced(const struct sim_cluster *cluster, uint32_t server)
+{
+    return cluster->options.durability != PM_FENCE && cluster->servers[server - 1].boots > 1;
+}
+
+bool sim_cluster_any_rebooted_unfenced(const struct sim_cluster *cluster)
+{
+    bool any = false;
+    for (uint32_t i = 1; i <= cluster->options.servers; i++)
+        any |= sim_cluster_is_rebooted_unfenced(cluster, i);
+    return any;
 }
 
 void sim_cluster_cut(struct sim_cluster *cluster, struct random *random)

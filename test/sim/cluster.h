@@ -55,6 +55,7 @@ struct sim_cluster_options {
     uint64_t timeout_ns;              /* 10 s, of client operations */
     uint32_t operations_per_id, span; /* as the session chooses */
     enum pm_durability durability;    /* PM_FENCE */
+    uint32_t lease_ms;                /* of servers; 0: none, and servers that end are waited for */
     uint32_t drift_ppm;               /* 0; how far a process's clock may be off, either way */
     bool clocks_apart;                /* each has begun at another time: by seconds to days */
     bool one_sided;                   /* this and the next three: see sim_fabric.h */
@@ -66,13 +67,16 @@ struct sim_cluster_options {
 };
 
 struct sim_process {
-    char address[32];  /* "sim:server-1", "sim:client-1", "sim:cm" */
-    const char *name;  /* behind "sim:" */
-    int32_t rate_ppm;  /* of its clock, against the simulation's */
-    uint64_t ahead_ns; /* what it showed at the begin of the simulation */
-    bool stopped;      /* not polled: it got a SIGSTOP. Set by sim_cluster_stop */
-    uint64_t slow_ns;  /* polled at most once in so long; 0: in every round */
-    uint64_t due_ns;   /* slow: when next */
+    char address[32];   /* "sim:server-1", "sim:client-1", "sim:cm" */
+    const char *name;   /* behind "sim:" */
+    int32_t rate_ppm;   /* of its clock, against the simulation's */
+    uint64_t ahead_ns;  /* what it showed at the begin of the simulation */
+    struct clock clock; /* what its programs read */
+    const struct sim_clock *world;
+    uint64_t stopped_ns, resumed_round; /* the last stop: its time, and `rounds` + 1 at its end */
+    bool stopped;                       /* not polled: it got a SIGSTOP. Set by sim_cluster_stop */
+    uint64_t slow_ns;                   /* polled at most once in so long; 0: in every round */
+    uint64_t due_ns;                    /* slow: when next */
 };
 
 struct sim_server {
@@ -83,7 +87,7 @@ struct sim_server {
     struct reactor reactors[SIM_MAX_REACTORS];
     uint64_t fences;      /* sim_pm_done, when its first reactor was last woken for them */
     uint64_t incarnation; /* of the last start */
-    uint32_t boots;       /* of its host */
+    uint32_t boots;       /* of its host: 1 + how often it lost power or was rebooted */
     uint32_t late_role;   /* 0, or 1 + a role that is polled only every slow_role_ns */
     uint64_t slow_role_ns, role_due_ns;
     sim_pm_stored *lost;    /* told of what a loss of power takes (sim_pm.h); NULL: nobody is */
@@ -189,11 +193,19 @@ void sim_cluster_crash(struct sim_cluster *cluster);
  * everything. */
 void sim_cluster_restart(struct sim_cluster *cluster, bool rebooted);
 
+/* The host of that server, or of any, has lost power or was rebooted, and nothing fences: the start behind that takes its
+ * data for possibly incomplete, as it cannot know whether anything was lost. */
+bool sim_cluster_is_rebooted_unfenced(const struct sim_cluster *cluster, uint32_t server);
+bool sim_cluster_any_rebooted_unfenced(const struct sim_cluster *cluster);
+
 /* No server runs, and no CM. */
 bool sim_cluster_is_down(const struct sim_cluster *cluster);
 
 /* The configuration in force names those servers that run: none waits for a start. */
 bool sim_cluster_is_started(const struct sim_cluster *cluster);
+
+/* And it is committed, if there are leases, and every shard has all its replicas, full. */
+bool sim_cluster_is_whole(const struct sim_cluster *cluster);
 
 /* One round. False if everybody was idle, and so the clock was moved. */
 bool sim_cluster_step(struct sim_cluster *cluster);

@@ -97,6 +97,9 @@ static void add_turn(const struct sim_cluster *cluster, struct round *round,
 {
     ASSERT(round->count < MAX_POLLERS);
     uint64_t now_ns = cluster->clock.now_ns;
+    /* Its reactors had read the clock, and nothing else, when it was stopped (design, H11). */
+    if (server && process->resumed_round == cluster->rounds + 1)
+        now_ns = process->stopped_ns;
     role->turn = false;
     round->turns[round->count++] = (struct turn){
         .reactor = reactor,

@@ -431,6 +431,10 @@ static bool post_random(struct load *load, struct load_client *client)
     struct load_slot *slot = client->free;
     slot->key = draw_key(load);
     slot->kind = draw_kind(load);
+    if (slot->client < load->options.readers) {
+        slot->key = slot->client % load->options.keys;
+        slot->kind = HISTORY_GET;
+    }
     slot->last = false;
     slot->expected = slot->kind == HISTORY_PUT_IF ? draw_expected(load, slot) : 0;
     slot->room_bytes = load->options.max_value_bytes;

@@ -32,6 +32,8 @@ struct load_options {
         long_in; /* one value in so many is of up to max_value_bytes, the others of up to 200 B */
     uint32_t forged_in;                    /* one value in so many imitates entries; 0: none */
     uint32_t gets, puts, put_ifs, deletes; /* weights */
+    uint32_t
+        readers; /* so many clients read one key each, a hot one: nothing else they wait for holds them up */
     bool may_fill; /* PM is so small that it may be full for a while: ROWAN_EFULL is no failure */
 };
 

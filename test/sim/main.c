@@ -11,6 +11,7 @@
 #include "test/sim/jobs.h"
 #include "test/sim/mutants.h"
 #include "test/sim/seeds.h"
+#include "test/sim/swarm.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -18,7 +19,7 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 struct settings {
     const char *seeds, *mutant;
-    uint64_t jobs, limit_s;
+    uint64_t jobs, limit_s, failovers;
     bool trace, until_caught, mutants, here;
 };
 
@@ -54,6 +55,12 @@ static const struct config_key keys[] = {
      .min = 1,
      .max = 1000000,
      .help = "seconds of wall time that one run may take; one that takes longer hangs"},
+    {.name = "failovers",
+     .type = CONFIG_U64,
+     .offset = offsetof(struct settings, failovers),
+     .fallback = "0",
+     .max = 100,
+     .help = "of so many runs of a hundred servers have leases, and are replaced when they fail"},
     FLAG("here", here, "run in this process, without children; for debuggers"),
 };
 
@@ -103,6 +110,7 @@ static int run(const struct settings *settings, enum mutant mutant)
     options.jobs.jobs = settings->jobs ? (uint32_t)settings->jobs : cores > 0 ? (uint32_t)cores : 1;
     if (options.jobs.jobs > JOBS_MOST)
         options.jobs.jobs = JOBS_MOST;
+    swarm_failovers = (uint32_t)settings->failovers;
     if (settings->trace)
         options.jobs.jobs = 1;
     if (settings->here)

@@ -10,7 +10,7 @@
 
 #include "test/sim/mutant_names.h" /* made of mutants.table */
 
-#define MUTANT_ENUM(constant, name, checkers, seed, what) constant,
+#define MUTANT_ENUM(constant, name, checkers, seed, failovers, what) constant,
 enum mutant { MUTANTS(MUTANT_ENUM) MUTANT_COUNT };
 
 /* What a planted defect asks wherever it stands. */

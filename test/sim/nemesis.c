@@ -4,6 +4,9 @@
  * Ends and starts of servers are a schedule of their own, because there is no failover yet:
  *  N1 When a server has ended, all others end too, sooner or later, before any is started again.
  *     After a start the servers run for at least as long as they did not, or nobody would get anything done.
+ *     Not so where servers have leases:
+ *  N3 Then one that has ended starts again by itself, and the others go on. Nobody ends while a shard lacks a replica:
+ *     what was not copied yet may be all there is.
  *  N2 Only the host of a server that has ended loses its power.
  *
  *   (all run) --kill one--> some are down: the others have their kill_ns --> all are down: each has its start_ns
@@ -17,6 +20,7 @@
 #include <stdlib.h>
 
 #include "common/base/assert.h"
+#include "common/base/error.h"
 #include "test/sim/flips.h"
 #include "test/sim/nemesis_state.h"
 
@@ -109,13 +113,17 @@ static void kill_all(struct nemesis *nemesis)
         kill_cm(nemesis);
 }
 
-/* N1: the others follow, at one moment or one by one. */
+/* N1: the others follow, at one moment or one by one; or N3. */
 static void kill_one(struct nemesis *nemesis, uint32_t index)
 {
     uint64_t follow_ns = nemesis_now(nemesis) + nemesis_draw_length(nemesis);
     uint64_t apart_ns = nemesis_one_in(nemesis, 2) ? 0 : JITTER_NS;
     kill_server(nemesis, index,
                 power_may_fail(nemesis) && nemesis_one_in(nemesis, nemesis->options.power_loss_in));
+    if (nemesis->options.replaces) {
+        nemesis->start_ns[index] = follow_ns;
+        return;
+    }
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
         if (i == index)
             continue;
@@ -156,6 +164,8 @@ static void flip_bits(struct nemesis *nemesis)
 static void start_server(struct nemesis *nemesis, uint32_t index)
 {
     nemesis->start_ns[index] = WAKE_NEVER;
+    if (nemesis->cluster->servers[index].server) /* all were started meanwhile (run.c) */
+        return;
     if (power_may_fail(nemesis) &&
         nemesis_one_in(nemesis, 8 * (uint64_t)nemesis->options.power_loss_in))
         kill_server(nemesis, index, true);
@@ -190,6 +200,20 @@ static void end_and_start(struct nemesis *nemesis)
     if (nemesis->start_cm_ns <= nemesis_now(nemesis)) {
         nemesis->start_cm_ns = WAKE_NEVER;
         sim_cluster_start_cm(nemesis->cluster);
+    }
+}
+
+/* N3: one that was removed while it was away has ended when it hears so. */
+static void replace_removed(struct nemesis *nemesis)
+{
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
+        const struct server *server = nemesis->cluster->servers[i].server;
+        if (!server || server_error(server) != ROWAN_EREFUSED)
+            continue;
+        nemesis->counts.removed++;
+        kill_one(nemesis, i);
+        if (nemesis->start_ns[i] < nemesis->due_ns)
+            nemesis->due_ns = nemesis->start_ns[i];
     }
 }
 
@@ -373,8 +397,11 @@ static void find_due(struct nemesis *nemesis)
 
 void nemesis_step(struct nemesis *nemesis)
 {
-    if (nemesis->rose_ns == WAKE_NEVER && sim_cluster_is_started(nemesis->cluster))
+    if (nemesis->rose_ns == WAKE_NEVER && sim_cluster_is_started(nemesis->cluster) &&
+        (!nemesis->options.replaces || sim_cluster_is_whole(nemesis->cluster)))
         nemesis->rose_ns = nemesis_now(nemesis);
+    if (nemesis->options.replaces)
+        replace_removed(nemesis);
     bool struck = nemesis->aim != NEMESIS_FAULTS && strike(nemesis);
     if (!struck && nemesis_now(nemesis) < nemesis->due_ns)
         return;
@@ -412,6 +439,7 @@ void nemesis_heal(struct nemesis *nemesis)
     nemesis->next_ns = nemesis->start_cm_ns = nemesis->due_ns = WAKE_NEVER;
     nemesis->next_is_hasty = false;
     nemesis->aim = NEMESIS_FAULTS;
+    nemesis->options.power_loss_in = nemesis->options.flip_in = 0; /* of those that end by N3 */
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, "", "no further faults");
 }
 

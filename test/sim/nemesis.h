@@ -38,6 +38,7 @@ struct nemesis_options {
         flip_in; /* of the starts of a server, the same in the whole run, one in so many finds bits flipped
                                in its PM; 0: none */
     uint32_t flip_server; /* its index */
+    bool replaces;        /* servers that end are replaced while the others go on (N3) */
 };
 
 struct nemesis_counts {
@@ -45,6 +46,7 @@ struct nemesis_counts {
     uint64_t faults;  /* all of these */
     uint64_t crashes; /* processes that were killed */
     uint64_t partitions;
+    uint64_t removed;      /* servers that were replaced while they ran */
     uint64_t power_losses; /* of hosts on which something was not durable */
     uint64_t flips;        /* bits */
     uint64_t lost_fences;  /* of whose stores a power loss took something */

@@ -242,29 +242,6 @@ static bool begin_cut(struct nemesis *nemesis)
     return true;
 }
 
-/* Between two, or between one and all others. */
-static bool begin_part(struct nemesis *nemesis, enum nemesis_fault fault)
-{
-    char from[48], to[48];
-    uint32_t a, b, all = (UINT32_C(2) << nemesis_cm(nemesis)) - 1;
-    draw_pair(nemesis, &a, &b);
-    bool from_all = nemesis_one_in(nemesis, 8), to_all = !from_all && nemesis_one_in(nemesis, 8);
-    bool turned = nemesis_one_in(nemesis, 2);
-    struct spell *spell = spell_begin(nemesis, fault);
-    spell->process = turned ? b : a;
-    spell->from = from_all ? all : UINT32_C(1) << (turned ? b : a);
-    spell->to = to_all ? all : UINT32_C(1) << (turned ? a : b);
-    block(nemesis, spell, true);
-    nemesis->counts.partitions++;
-    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, spell->process),
-                 "for %lu ms: what %s sends %s %s", milliseconds(nemesis, spell),
-                 from_all ? "anybody" : names_of(nemesis, spell->from, from, sizeof from),
-                 fault == NEMESIS_PART_BOTH_WAYS ? "does not arrive, or comes back, at"
-                                                 : "does not arrive at",
-                 to_all ? "anybody" : names_of(nemesis, spell->to, to, sizeof to));
-    return true;
-}
-
 static bool begin_stall(struct nemesis *nemesis)
 {
     uint32_t a, b;
@@ -287,6 +264,53 @@ bool nemesis_stop(struct nemesis *nemesis, uint32_t process)
         return false;
     spell_begin(nemesis, NEMESIS_STOP)->process = process;
     sim_cluster_stop(nemesis->cluster, sim_cluster_process(nemesis->cluster, process), true);
+    return true;
+}
+
+/* A server and some clients from all others: those clients hear of no other primary, and of nobody's but its writes. */
+static bool begin_part_with_clients(struct nemesis *nemesis)
+{
+    char from[48];
+    const uint32_t servers = nemesis_servers(nemesis), cm = nemesis_cm(nemesis);
+    struct spell *spell = spell_begin(nemesis, NEMESIS_PART_BOTH_WAYS);
+    spell->process = (uint32_t)nemesis_below(nemesis, servers);
+    spell->from = UINT32_C(1) << spell->process;
+    for (uint32_t i = servers; i < cm; i++)
+        spell->from |= (uint32_t)nemesis_one_in(nemesis, 2) << i;
+    spell->to = ((UINT32_C(2) << cm) - 1) & ~spell->from;
+    block(nemesis, spell, true);
+    nemesis->counts.partitions++;
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, spell->process),
+                 "for %lu ms: %s reach nobody else", milliseconds(nemesis, spell),
+                 names_of(nemesis, spell->from, from, sizeof from));
+    if (nemesis_one_in(nemesis,
+                       2)) /* goes on with what was true before it, or with what comes meanwhile */
+        nemesis_stop(nemesis, spell->process);
+    return true;
+}
+
+/* Between two, or between one and all others. */
+static bool begin_part(struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    char from[48], to[48];
+    uint32_t a, b, all = (UINT32_C(2) << nemesis_cm(nemesis)) - 1;
+    if (nemesis->options.replaces && fault == NEMESIS_PART_BOTH_WAYS && nemesis_one_in(nemesis, 2))
+        return begin_part_with_clients(nemesis);
+    draw_pair(nemesis, &a, &b);
+    bool from_all = nemesis_one_in(nemesis, 8), to_all = !from_all && nemesis_one_in(nemesis, 8);
+    bool turned = nemesis_one_in(nemesis, 2);
+    struct spell *spell = spell_begin(nemesis, fault);
+    spell->process = turned ? b : a;
+    spell->from = from_all ? all : UINT32_C(1) << (turned ? b : a);
+    spell->to = to_all ? all : UINT32_C(1) << (turned ? a : b);
+    block(nemesis, spell, true);
+    nemesis->counts.partitions++;
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, spell->process),
+                 "for %lu ms: what %s sends %s %s", milliseconds(nemesis, spell),
+                 from_all ? "anybody" : names_of(nemesis, spell->from, from, sizeof from),
+                 fault == NEMESIS_PART_BOTH_WAYS ? "does not arrive, or comes back, at"
+                                                 : "does not arrive at",
+                 to_all ? "anybody" : names_of(nemesis, spell->to, to, sizeof to));
     return true;
 }
 

@@ -141,10 +141,8 @@ static void rest(struct run *run, uint64_t ns)
  * again. */
 static bool may_be_dropped(const struct run *run)
 {
-    if (nemesis_counts(run->nemesis).flips > 0)
-        return true;
-    return run->swarm.cluster.durability != PM_FENCE &&
-           nemesis_counts(run->nemesis).power_losses > 0;
+    return nemesis_counts(run->nemesis).flips > 0 ||
+           sim_cluster_any_rebooted_unfenced(run->cluster);
 }
 
 static bool all_replicas(const struct run *run)
@@ -388,6 +386,8 @@ static void run_verdict(struct run *run)
 static void begin(struct run *run)
 {
     struct swarm *swarm = &run->swarm;
+    if (sim_mutant_failovers(run->options->mutant))
+        swarm_failovers = 100;
     swarm_draw(run->options->seed, swarm);
     if (run->options->trace) {
         fprintf(run->options->trace, "seed %lu: ", run->options->seed);
@@ -440,6 +440,8 @@ static void sum_up(struct run *run)
     counts->cleaned = checks_counts(run->checks).cleaned;
     counts->tombstones = checks_counts(run->checks).tombstones;
     counts->from_checkpoint = checks_counts(run->checks).from_checkpoint;
+    counts->promoted = checks_counts(run->checks).promoted;
+    counts->refilled = checks_counts(run->checks).refilled;
     take_counts_of_sites(run);
     for (uint32_t i = 0; i < run->swarm.cluster.servers; i++)
         journal_mix(run->journal, &run->cluster->servers[i].pm->trace, sizeof(uint64_t));

@@ -44,6 +44,8 @@ struct run_counts {
     uint64_t cleaned;         /* segments that were given up */
     uint64_t tombstones;      /* that went */
     uint64_t from_checkpoint; /* starts */
+    uint64_t promoted;        /* shards that got another primary, of those before */
+    uint64_t refilled;        /* replicas that filled and became full */
     uint64_t mutant;          /* times the mutant's place was reached */
     struct nemesis_counts nemesis;
     struct sim_network_counts network;

@@ -29,6 +29,17 @@ def seeds_that_have_found_something_find_nothing_any_more():
 
 
 @tap.case
+def nor_does_one_in_which_servers_are_replaced():
+    last = max(60 // harness.DIVISOR, 3)
+    found = sim("--seeds", f"1:{last}", "--failovers", "100", seconds=1700)
+    harness.show(found.out)
+    tap.equal(found.code, 0, found.err)
+    if harness.DIVISOR == 1:
+        for what in ("shards got another primary", "replicas filled", "servers removed while they ran"):
+            tap.check(found.number(what) > 0, what)
+
+
+@tap.case
 def every_seed_ran_enough():
     tap.check(done.number("operations checked") >= 2000 * LAST, done.out)
     tap.check(done.number("faults:") >= 5 * LAST, done.out)

@@ -444,6 +444,7 @@ static const struct fabric_ops SIM_FABRIC_OPS = {
     .flush = fabric_sim_flush,
     .zone_open = sim_zone_open,
     .zone_post = sim_zone_post,
+    .close_segment = sim_close_segment,
     .shut_out = sim_shut_out,
     .grant = sim_grant,
     .revoke = sim_revoke,

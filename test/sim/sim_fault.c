@@ -29,7 +29,7 @@ uint32_t fabric_segment_bytes = UINT32_C(4)
 
 uint64_t clean_tombstones_ns = NS_PER_S;   /* server/clean/clean_state.h; likewise */
 uint64_t clean_checkpoint_ns = NS_PER_S;   /* likewise */
-uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/worker/clients.h; likewise */
+uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/shard/keep.h; likewise */
 uint32_t index_chunk_buckets = 1024;       /* server/index/index_table.h; likewise */
 
 static enum mutant mutant_on = MUTANT_COUNT;
@@ -38,10 +38,12 @@ static uint64_t mutant_reached;
 #define SITE_NAME(name, text) #name,
 static const char *const SITE_NAMES[] = {FAULT_SITES(SITE_NAME)};
 
-#define MUTANT_ROW(constant, name, checkers, seed, what) {name, checkers, what, seed},
+#define MUTANT_ROW(constant, name, checkers, seed, failovers, what)                                \
+    {name, checkers, what, seed, failovers},
 static const struct {
     const char *name, *checkers, *what;
     uint64_t seed;
+    bool failovers;
 } MUTANT_ROWS[] = {MUTANTS(MUTANT_ROW)};
 
 void sim_fault_begin(const struct sim_fault_options *options)
@@ -154,6 +156,11 @@ const char *sim_mutant_checkers(enum mutant mutant)
 uint64_t sim_mutant_seed(enum mutant mutant)
 {
     return MUTANT_ROWS[mutant].seed;
+}
+
+bool sim_mutant_failovers(enum mutant mutant)
+{
+    return mutant < MUTANT_COUNT && MUTANT_ROWS[mutant].failovers;
 }
 
 const char *sim_mutant_text(enum mutant mutant)

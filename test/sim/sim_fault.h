@@ -38,7 +38,8 @@ enum mutant sim_mutant_find(const char *name);
 const char *sim_mutant_name(enum mutant mutant);
 const char *sim_mutant_checkers(enum mutant mutant);
 const char *sim_mutant_text(enum mutant mutant);
-uint64_t sim_mutant_seed(enum mutant mutant); /* tried first */
+uint64_t sim_mutant_seed(enum mutant mutant);  /* tried first */
+bool sim_mutant_failovers(enum mutant mutant); /* all its runs have leases, and replace servers */
 
 /* How often the mutant's place was reached since sim_fault_begin. */
 uint64_t sim_mutant_count(void);

@@ -278,6 +278,16 @@ void sim_zone_seal_early(struct sim_zone *zone)
     wake_zone(zone);
 }
 
+void sim_close_segment(struct fabric_zone *head)
+{
+    struct sim_zone *zone = (struct sim_zone *)head;
+    if (zone->reported != zone->sealed || zone->sealed == zone->count)
+        return;
+    zone->sealed++;
+    zone->tail = 0;
+    wake_zone(zone);
+}
+
 uint32_t sim_zone_slot(const struct sim_zone *zone, uint32_t bytes)
 {
     const uint32_t stride = network_of(zone)->options.landing_stride;

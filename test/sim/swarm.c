@@ -333,6 +333,30 @@ static void draw_late(uint64_t seed, struct swarm *out)
     }
 }
 
+uint32_t swarm_failovers = 0;
+
+/* Not where a power loss takes what it likes, nor where bits flip: what becomes of a replica that is damaged is not drawn
+ * together with what becomes of one that is replaced. */
+static void draw_failover(uint64_t seed, struct swarm *out)
+{
+    struct random random;
+    random_init(&random, seed ^ 0xfa11); /* likewise */
+    const bool failover = chance(&random, swarm_failovers);
+    const uint32_t lease_ms = (uint32_t)spread(&random, 100, 2);
+    if (!failover || out->cluster.durability != PM_FENCE || out->nemesis.flip_in)
+        return;
+    out->cluster.lease_ms = lease_ms;
+    /* Its only other copy may be on the server that fails. */
+    out->faults.one_in[FAULT_BLOCK_LOST] = 0;
+    /* A backup's cleaner keeps no records, so one that is promoted may lack them after a start (server/shard/README.md). */
+    out->nemesis.weights[NEMESIS_DEAF] = 0;
+    out->nemesis.replaces = true;
+    if (out->cluster.timeout_ns < 4 * NS_PER_S)
+        out->cluster.timeout_ns = 4 * NS_PER_S;
+    out->nemesis.weights[NEMESIS_KILL_ONE] += 2;
+    out->load.readers = out->cluster.clients / 2;
+}
+
 static void choose_segments(struct swarm *out)
 {
     /* All of a PM is looked through when its host has lost power. */
@@ -421,6 +445,7 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_space(&random, out);
     draw_flips(seed, out);
     draw_late(seed, out);
+    draw_failover(seed, out);
     /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
     out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
     choose_segments(out);
@@ -448,7 +473,7 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
             "timeout_ms=%lu delay_us=%lu fence_us=%lu silence_ms=%lu drift_ppm=%u durability=%s "
             "one_sided=%d void_us=%lu early_seal=%u coord_delay_us=%lu "
             "coord_session_ms=%lu "
-            "coord_lost=%u",
+            "coord_lost=%u lease_ms=%u",
             cluster->servers, cluster->replicas, cluster->shards, cluster->workers,
             cluster->digests, cluster->reactors, cluster->idle_wakes, cluster->clients,
             cluster->depth, cluster->landing_segments, cluster->block_limit,
@@ -458,7 +483,7 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
             cluster->silence_ns / NS_PER_MS, cluster->drift_ppm, durability[cluster->durability],
             cluster->one_sided, cluster->void_ns / NS_PER_US, cluster->early_seal,
             cluster->registry.max_delay_ns / NS_PER_US, cluster->registry.session_ns / NS_PER_MS,
-            cluster->registry.lost_reply);
+            cluster->registry.lost_reply, cluster->lease_ms);
 }
 
 void swarm_tell(const struct swarm *swarm, FILE *out)

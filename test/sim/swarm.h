@@ -23,6 +23,9 @@ struct swarm {
     uint64_t checkpoint_ns; /* CHECKPOINT_MIN_NS of the run */
 };
 
+/* Of so many runs of a hundred the servers have leases, and one that fails is replaced. */
+extern uint32_t swarm_failovers;
+
 void swarm_draw(uint64_t seed, struct swarm *out);
 
 /* One line of key=value. */

@@ -146,6 +146,19 @@ TEST(a_segment_of_which_what_is_live_was_copied_may_go)
     checks_stage_expect(&stage, NULL);
 }
 
+TEST(only_what_is_void_may_be_zeroed_in_a_segment_in_use)
+{
+    struct pm *pm = &stage.cluster->servers[0].pm->pm;
+    const uint64_t victim = find_victim();
+    const uint64_t end = store_segment_offset(store_of(0), victim) + STORE_SEGMENT_BYTES;
+    assert_int_equal(store_void_add(store_of(0), victim, STORE_SEGMENT_BYTES - 64, 64), 0);
+    pm_zero(pm, end - 64, 64);
+    checks_stage_expect(&stage, NULL);
+    pm_zero(pm, end - 128, 128);
+    checks_stage_expect(&stage, "C4");
+    assert_non_null(strstr(stage.failure.why, "zeros over a segment in use"));
+}
+
 TEST(an_entry_that_was_not_copied_is_found)
 {
     expect_found(LAST_COPY, "no other copy there");

@@ -347,6 +347,42 @@ TEST_WITH(a_log_that_tells_of_damage_is_heard, NULL, NULL)
     checks_stage_close(&stage);
 }
 
+/* --- power losses without fences --- */
+
+/* All hosts are rebooted, and had time to write everything. `first_ran_on`: as if that of server 1 had not been. */
+static void reboot_hosts(bool first_ran_on)
+{
+    struct sim_cluster_options shape = CHECKS_STAGE_SHAPE;
+    shape.durability = PM_NONE;
+    checks_stage_open(&stage, 30, &shape);
+    checks_stage_rounds(&stage, 2000);
+    sim_cluster_crash(stage.cluster);
+    sim_cluster_restart(stage.cluster, true);
+    stage.cluster->servers[0].boots -= first_ran_on;
+    checks_stage_run(&stage, 0);
+}
+
+TEST_WITH(possible_loss_is_right_though_a_reboot_took_nothing, NULL, NULL)
+{
+    reboot_hosts(false);
+    checks_stage_expect(&stage, NULL);
+    assert_true(sim_cluster_config(stage.cluster)->shards[0].possibly_incomplete);
+    log_event(LOG_WARN, "versions_lost", "shard=3 first=%lx", 7ul);
+    checks_stage_expect(&stage, "unprovoked");
+    checks_stage_close(&stage);
+}
+
+TEST_WITH(possible_loss_beside_a_host_that_ran_all_the_time_is_found, NULL, NULL)
+{
+    reboot_hosts(true);
+    checks_stage_expect(&stage, "loss");
+    checks_stage_close(&stage);
+    checks_stage_open(&stage, 30, NULL);
+    log_event(LOG_ERROR, "possible_loss", "shards=1");
+    checks_stage_expect(&stage, "unprovoked");
+    checks_stage_close(&stage);
+}
+
 TEST_WITH(a_client_id_that_is_given_twice_is_found, NULL, NULL)
 {
     checks_stage_open(&stage, 29, NULL);

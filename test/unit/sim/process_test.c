@@ -2,6 +2,7 @@
 #include "test/sim/cluster.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
 #include "common/base/error.h"
+#include "server/control/control_state.h"
 #include "test/lib/unit.h"
 
 #define START_NS (5 * NS_PER_S)
@@ -85,6 +86,23 @@ TEST(a_client_whose_clock_is_fast_gives_up_sooner)
     assert_true(error == ROWAN_ETIMEDOUT || error == ROWAN_EUNKNOWN);
     uint64_t took_ns = cluster->clock.now_ns - began_ns;
     assert_in_range(took_ns, 985 * NS_PER_MS, 995 * NS_PER_MS); /* 1 s / 1.01 */
+    sim_cluster_destroy(cluster);
+}
+
+TEST(a_server_that_goes_on_polls_once_with_the_time_of_its_stop_though_its_clock_has_run_on)
+{
+    struct sim_cluster *cluster = create(&(struct sim_cluster_options){.clocks_apart = true});
+    struct sim_process *process = &cluster->servers[0].process;
+    const struct control *control = server_poller(cluster->servers[0].server, 0).role;
+    const uint64_t stopped_ns = clock_now_ns(&process->clock);
+    sim_cluster_stop(cluster, process, true);
+    sim_cluster_run_for(cluster, NS_PER_S);
+    sim_cluster_stop(cluster, process, false);
+    sim_cluster_step(cluster);
+    assert_int_equal(control->now_ns, stopped_ns);
+    assert_true(clock_now_ns(&process->clock) >= stopped_ns + NS_PER_S);
+    sim_cluster_run_for(cluster, NS_PER_MS);
+    assert_true(control->now_ns >= stopped_ns + NS_PER_S);
     sim_cluster_destroy(cluster);
 }
 
