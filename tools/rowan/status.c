@@ -251,8 +251,8 @@ static void print_status(const struct view *view, const struct counts *counts)
                 (unsigned long long)call->reply->server_status->damaged_places);
     }
     if (counts->under_replicated > 0)
-        printf("Replicas: %u shards have fewer than %u, as others came without whole data; rowan "
-               "shards shows who is left.\n",
+        printf("Replicas: %u shards have fewer than %u, as others failed or came without whole "
+               "data; rowan shards shows who is left.\n",
                counts->under_replicated, config->replicas);
     if (counts->incomplete > 0)
         printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
