@@ -189,6 +189,17 @@ static void encode_stubs(struct worker *worker, const struct fill *fill,
     }
 }
 
+/* Errors: those of control_message_send. */
+static int bring(struct worker *worker, struct fill *fill, const struct worker_peer *peer,
+                 Rowan__StoreEntries *body)
+{
+    body->shard = fill->shard->id;
+    body->epoch = fill->epoch;
+    fill->tag = worker_peer_tag(worker);
+    return control_message_send(peer->conn, fill->tag,
+                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, body));
+}
+
 /* Errors: those of control_message_send and records_list. */
 static int bring_records(struct worker *worker, struct fill *fill, const struct worker_peer *peer)
 {
@@ -206,23 +217,15 @@ static int bring_records(struct worker *worker, struct fill *fill, const struct 
         fill->step += fill->rows_over;
         return 0;
     }
-    body.shard = fill->shard->id;
-    body.epoch = fill->epoch;
     body.blocks = data;
-    fill->tag = worker_peer_tag(worker);
-    return control_message_send(peer->conn, fill->tag,
-                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &body));
+    return bring(worker, fill, peer, &body);
 }
 
 static int bring_last(struct worker *worker, struct fill *fill, const struct worker_peer *peer)
 {
     Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
-    body.shard = fill->shard->id;
-    body.epoch = fill->epoch;
     body.last = true;
-    fill->tag = worker_peer_tag(worker);
-    return control_message_send(peer->conn, fill->tag,
-                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &body));
+    return bring(worker, fill, peer, &body);
 }
 
 /* --- DONE --- */
