@@ -40,7 +40,8 @@ struct cluster_config *report_decode(const Rowan__Join *from, struct cm_join *ou
                             .known_term = from->known_term,
                             .formatted = from->formatted,
                             .registration_epoch = from->registration_epoch,
-                            .stored_term = from->stored_term};
+                            .stored_term = from->stored_term,
+                            .without_ms = from->without_ms};
     struct cluster_config *stored = NULL;
     const int error =
         from->stored.len ? cluster_decode(from->stored.data, from->stored.len, &stored) : 0;

@@ -22,9 +22,11 @@
  *     ones would wait for it for ever.
  *  S9 The first client ids of a series (ids.h) are reserved only when every member has reported that its PM is
  *     durably formatted, and keeps the configuration. So a server without data, once there are clients, has lost it.
- * S10 Only a manager that leads, and has read since it was elected, registers a server, refuses one for good or gives
- *     an id: what others know may be old. When it ceases to lead, it tells all that are connected, so that they go to
- *     the one that does.
+ * S10 Only a manager that leads registers a server, refuses one for good or gives an id: what others know may be old. With
+ *     leases it leads if the configuration in force names it. One that does not tries to be named when it is elected, because
+ *     then the session of the one before has ended, or when most members have no lease (claim.h); if it was elected, it leads while it
+ *     tries. Without leases it leads if it is elected, and has read since. When it ceases to lead, it tells all that are
+ *     connected, so that they go to the one that does.
  * S11 Where leases are in force, nothing else is proposed before the configuration names this manager, nor while a member has to be
  *     removed (manage.h).
  *
@@ -147,6 +149,56 @@ static void warn_of_loss(struct cm_state *state, const struct cluster_config *be
         actions_warn(state, "replicas_dropped", dropped);
 }
 
+/* S10 */
+static void resign(struct cm_state *state)
+{
+    state->leads = state->cut = false;
+    ids_grant(&state->ids, 0, 0);
+    for (uint32_t i = 0; i < state->connection_limit; i++) {
+        if (!state->connections[i].open)
+            continue;
+        ids_forget(&state->ids, i);
+        state->connections[i].member = false;
+        dismiss(state, i, refusal_not_leading);
+    }
+    state->here = 0;
+}
+
+/* S10 */
+static bool may_lead(const struct cm_state *state)
+{
+    if (!state->config || !state->config->lease_ms)
+        return state->elected;
+    return state->owed || state->config->manager == state->options.incarnation;
+}
+
+static void follow_leadership(struct cm_state *state)
+{
+    const bool leads = may_lead(state);
+    if (leads == state->leads)
+        return;
+    if (!leads) {
+        resign(state);
+        return;
+    }
+    state->leads = true;
+    state->granting_ns = state->now_ns;
+    leases_watch_anew(&state->leases, state->now_ns);
+}
+
+/* Another manager was named, or this one. */
+static void follow_manager(struct cm_state *state, const struct cluster_config *before)
+{
+    const uint64_t self = state->options.incarnation, named = state->config->manager;
+    claim_follow(&state->claim, before, state->config, state->now_ns);
+    if (named == self)
+        claim_won(&state->claim);
+    if (named == self || (state->fresh && before && named != before->manager))
+        state->owed = false;
+    if (state->config->lease_ms)
+        follow_leadership(state);
+}
+
 /* Puts `config`, which is stored as `version`, in force (S1); takes over the caller's reference. */
 static void install(struct cm_state *state, struct cluster_config *config, uint64_t version)
 {
@@ -159,6 +211,7 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
     state->options.recover = false;
     const bool told = manage_installed(state, before);
     warn_of_loss(state, before ? before : state->recovery.best, told);
+    follow_manager(state, before);
     cluster_release(before);
     sort_servers(state);
 }
@@ -261,6 +314,18 @@ static void dismiss_waiting(struct cm_state *state)
     }
 }
 
+/* S10: most members have no lease. */
+static void propose_claim(struct cm_state *state)
+{
+    struct proposal proposal;
+    if (!state->config ||
+        !claim_is_due(&state->claim, state->config, state->options.incarnation, state->now_ns) ||
+        !manage_propose(state, &proposal))
+        return;
+    claim_tried(&state->claim, state->now_ns);
+    store(state, &proposal);
+}
+
 /* After every event: gives ids, sends a new configuration, then reads or proposes what is due. */
 static void advance(struct cm_state *state)
 {
@@ -287,7 +352,7 @@ static void advance(struct cm_state *state)
         state->asked_ns = state->now_ns;
         actions_add(state, CM_ACTION_READ);
     } else if (!state->leads) {
-        return;
+        propose_claim(state);
     } else if (state->config && state->config->lease_ms &&
                manage_propose(state, &proposal)) { /* S11 */
         store(state, &proposal);
@@ -309,10 +374,11 @@ static bool on_read(struct cm_state *state, const struct cm_event *event)
     state->reading = false;
     if (!event->error) {
         adopt(state, event->config, event->version);
-        const bool led = state->leads;
-        state->leads |= state->elected && !state->must_read;
-        if (state->leads && !led)
-            leases_watch_anew(&state->leases, state->now_ns);
+        state->cut = false;
+        if (!state->must_read) {
+            state->fresh = true;
+            follow_leadership(state);
+        }
         return true;
     }
     state->must_read = true;
@@ -346,30 +412,27 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
     return false;
 }
 
-/* S10 */
-static void resign(struct cm_state *state)
-{
-    state->leads = false;
-    ids_grant(&state->ids, 0, 0);
-    for (uint32_t i = 0; i < state->connection_limit; i++) {
-        if (!state->connections[i].open)
-            continue;
-        ids_forget(&state->ids, i);
-        state->connections[i].member = false;
-        dismiss(state, i, refusal_not_leading);
-    }
-    state->here = 0;
-}
-
+/* With leases no grant needs the coordination service. */
 static void on_leader(struct cm_state *state, bool leader)
 {
-    state->elected = leader;
-    if (!leader) {
+    state->elected = state->owed = leader;
+    state->fresh = false;
+    state->must_read |= leader;
+    if (leader)
+        registrations_expire(&state->registered);
+    else if (state->leads && may_lead(state))
+        state->cut = state->must_read = true;
+    else
         resign(state);
-        return;
-    }
-    state->must_read = true;
-    registrations_expire(&state->registered);
+}
+
+/* Who is cut off from the coordination service and has no members to grant a lease to lets others come forward. */
+static void on_time(struct cm_state *state)
+{
+    manage_tick(state);
+    if (state->cut && state->now_ns - state->granting_ns >
+                          CLAIM_AFTER * lease_longest_ns(state->config->lease_ms * NS_PER_MS))
+        resign(state);
 }
 
 static void on_opened(struct cm_state *state, uint32_t connection)
@@ -405,6 +468,8 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                        "another server joined by this connection");
         return;
     }
+    if (state->config)
+        claim_told(&state->claim, state->config, join->server, join->without_ms, state->now_ns);
     const struct refusal_case of = {.options = &state->options,
                                     .config = state->config,
                                     .registrations = &state->registered,
@@ -501,7 +566,7 @@ static bool handle(struct cm_state *state, const struct cm_event *event)
         on_leader(state, event->leader);
         return true;
     case CM_EVENT_TIME:
-        manage_tick(state);
+        on_time(state);
         return true;
     case CM_EVENT_OPENED:
         on_opened(state, event->connection);

@@ -2,6 +2,7 @@
 #ifndef CM_STATE_INSIDE_H
 #define CM_STATE_INSIDE_H
 
+#include "cm/claim.h"
 #include "cm/ids.h"
 #include "cm/lease.h"
 #include "cm/proposal.h"
@@ -35,7 +36,13 @@ enum { MAX_ACTIONS = 5 * CM_MAX_CONNECTIONS + 16 };
 struct cm_state {
     struct cm_state_options options;
     bool started, stopped, elected;
-    bool leads;     /* S10: elected, and has read since */
+    bool fresh; /* has read since it was elected last */
+    bool owed;  /* elected, and no other manager was named since: the one before has ended */
+    bool leads; /* S10 */
+    bool
+        cut; /* the coordination service does not answer; this manager leads on as long as it can grant */
+    uint64_t granting_ns; /* when it last could */
+    struct claim claim;
     bool knows;     /* the stored value has been read once */
     bool must_read; /* what we know of the stored value may be old */
     bool reading, storing;

@@ -56,6 +56,7 @@ static void join(struct control *control)
     body.formatted = control->config != NULL;
     body.registration_epoch = control->registration_epoch;
     body.stored_term = control->stored_term;
+    body.without_ms = control_lease_without_ms(control);
     struct store_config stored;
     if (control->bring && store_config_read(control->common->pm, &stored) == 0) {
         body.stored.data = (uint8_t *)(uintptr_t)stored.bytes;
@@ -139,6 +140,7 @@ static void connect_to_cm(struct control *control, uint64_t *wake_ns)
                                       .kind = FABRIC_SERVER});
         const char *address = managers_address(&control->managers);
         int error = fabric_connect(control->endpoint, address, 0, 0, &control->cm_conn);
+        control->cm_heard_ns = control->now_ns;
         if (!error)
             return;
         if (error == ROWAN_EINVALID && !control->config && !control->coming) {
@@ -228,8 +230,28 @@ static void apply_config(struct control *control, struct cluster_config *config)
         control_open_start(control, config);
 }
 
+/* A manager that is stopped keeps its connections. With leases each has to answer several times in the length of one; who has heard
+ * nothing for three goes on to the next manager, and says there how long it has been without (cm/claim.h). */
+static void leave_silent_cm(struct control *control, uint64_t *wake_ns)
+{
+    const struct cluster_config *config = control_config_known(control);
+    if (!control->cm_conn || !config || !config->lease_ms)
+        return;
+    const uint64_t leases_ns = CONTROL_CM_SILENT_LEASES * config->lease_ms * NS_PER_MS;
+    const uint64_t silent_ns =
+        control->cm_heard_ns +
+        (leases_ns > CONTROL_CM_SILENT_NS ? leases_ns : CONTROL_CM_SILENT_NS);
+    if (control->now_ns < silent_ns) {
+        wake_at(wake_ns, silent_ns);
+        return;
+    }
+    fabric_conn_close(control->cm_conn);
+    leave_cm(control, "cm_silent", ROWAN_ETIMEDOUT);
+}
+
 void control_config_poll(struct control *control, uint64_t *wake_ns)
 {
+    leave_silent_cm(control, wake_ns);
     connect_to_cm(control, wake_ns);
     repeat_join(control, wake_ns);
 }
@@ -293,6 +315,7 @@ static void cm_message(struct control *control, const struct fabric_event *event
     uint32_t tag;
     int error = control_decode(event->data, event->bytes, &tag, &message);
     fabric_message_release(event->conn, event->message);
+    control->cm_heard_ns = control->now_ns;
     if (error) {
         log_event(LOG_WARN, "cm_garbage", "error=%s", error_name(error));
         return;

@@ -35,8 +35,6 @@ static void log_change(struct control *control, uint64_t term, uint64_t *wake_ns
 {
     struct lease *lease = &control->lease;
     const bool holds = control->now_ns < granted_until_ns(control);
-    if (lease->since_ns == 0)
-        lease->since_ns = control->now_ns;
     if (holds)
         wake_at(wake_ns, granted_until_ns(control));
     if (holds == lease->holds)
@@ -66,6 +64,8 @@ static void renew(struct control *control, const struct cluster_config *config)
 void control_lease_poll(struct control *control, uint64_t *wake_ns)
 {
     const struct cluster_config *config = control_config_known(control);
+    if (control->lease.since_ns == 0)
+        control->lease.since_ns = control->now_ns;
     if (!config)
         return;
     const bool has_leases = config->lease_ms > 0;
@@ -79,6 +79,13 @@ void control_lease_poll(struct control *control, uint64_t *wake_ns)
     if (control->now_ns >= control->lease.renew_ns)
         renew(control, config);
     wake_at(wake_ns, control->lease.renew_ns);
+}
+
+uint64_t control_lease_without_ms(const struct control *control)
+{
+    if (control_config_known(control) && control->now_ns < granted_until_ns(control))
+        return 0;
+    return (control->now_ns - control->lease.since_ns) / NS_PER_MS;
 }
 
 void control_lease_connected(struct control *control)

@@ -15,6 +15,7 @@ enum {
     CONTROL_EVENTS = 64,
     CONTROL_MAX_LINKS = 4096,
     CONTROL_MAX_QUERIES = 128,
+    CONTROL_CM_SILENT_LEASES = 3,
     CONTROL_MAX_CHECKSUMS =
         64, /* of them: who does not read its answers must not hold up a reconciliation */
     /* Unsent, of a link: as many as a worker may have questions and messages of entries on their way. */
@@ -22,6 +23,7 @@ enum {
 };
 
 #define CONTROL_CM_RETRY_NS   (100 * NS_PER_MS)
+#define CONTROL_CM_SILENT_NS  NS_PER_S /* at least; see leave_silent_cm */
 #define CONTROL_JOIN_AGAIN_NS (100 * NS_PER_MS)
 
 /* A passive connection: a peer's worker, a client, a tool. */
@@ -118,6 +120,7 @@ struct control {
     uint64_t registration_epoch; /* the last that the CM told on this connection; 0: none */
     uint64_t join_again_ns;
     uint64_t cm_retry_ns;
+    uint64_t cm_heard_ns; /* a message came from it, or it was connected to */
     /* Of each manager, the last that was logged; 0: none since one that leads was found. */
     int cm_errors[MANAGERS_MAX];
     char put_off[256];             /* why the CM put the last Join off */
@@ -284,6 +287,9 @@ void control_adopt_close(struct control *control);
 void control_lease_poll(struct control *control, uint64_t *wake_ns);
 /* The connection to the CM is a new one. */
 void control_lease_connected(struct control *control);
+
+/* How long this server has had no lease; 0: it has one. */
+uint64_t control_lease_without_ms(const struct control *control);
 /* There may be one now, where there was none: asks at once. */
 void control_lease_soon(struct control *control);
 void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseIs *is);

@@ -173,11 +173,27 @@ TEST(a_member_that_never_comes_has_some_time_longer)
     assert_int_equal(term(world), 2);
 }
 
+/* It goes on as long as it may grant, and then tells all that it does not lead any more. */
+TEST(a_manager_without_coordination_leads_while_all_members_are_there)
+{
+    struct world *world = committed_cluster();
+    world_lead(world, false);
+    for (int i = 0; i < 100; i++) {
+        world_round(world, world->now_ns + LEASE / 4);
+        for (uint32_t server = 1; server <= SERVERS; server++)
+            assert_true(renew(world, server));
+    }
+    world_round(world, world->now_ns + 6 * LONGEST);
+    assert_int_equal(world_last(world, 1)->kind, CM_ACTION_LEASE);
+    world_round(world, world->now_ns + LONGEST);
+    assert_failure(world_last(world, 1), ROWAN_ENOTLEADING, "leads");
+}
+
 TEST(a_manager_that_leads_again_gives_all_time_to_come_back)
 {
     struct world *world = committed_cluster();
     world_lead(world, false);
-    run(world, 0, world->now_ns + 10 * LEASE);
+    world_round(world, world->now_ns + 10 * LEASE);
     world_lead(world, true);
     world_settle(world);
     struct cm_join join = world_join_of(1);
@@ -327,8 +343,48 @@ TEST(another_manager_stores_its_name_before_it_does_anything_else)
     /* The old one finds another's name, and none of its own grants. */
     world_step(old, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_settle(old);
-    assert_int_equal(world_stored()->manager, 7001); /* it leads as well, so takes over again */
-    assert_int_equal(old->wake_ns, old->now_ns + LEASE / 4);
+    assert_int_equal(world_stored()->manager, 7002); /* its election is used up */
+    assert_true(old->wake_ns == UINT64_MAX);
+    assert_failure(world_last(old, 1), ROWAN_ENOTLEADING, "leads");
+}
+
+static void say_without(struct world *world, uint32_t server, uint64_t without_ns)
+{
+    struct cm_join join = world_join_of(server);
+    join.without_ms = without_ns / NS_PER_MS;
+    world_join(world, server, 5, &join);
+}
+
+TEST(a_manager_that_is_not_elected_is_named_when_most_members_have_had_no_lease_for_long)
+{
+    struct world *old = committed_cluster();
+    struct cm_state_options options = options_of(7003);
+    struct world *world = world_create(world_store, &options);
+    world->now_ns = old->now_ns;
+    world_settle(world);
+    const uint64_t long_ns = 7 * LONGEST + NS_PER_MS; /* with all that may be drawn */
+    for (uint32_t server = 1; server <= SERVERS; server++)
+        say_without(world, server, long_ns);
+    assert_false(world->storing); /* that one has managed for a moment only */
+    for (uint32_t server = 1; server <= SERVERS; server++)
+        say_without(world, server, 0);
+    world_round(world, world->now_ns + long_ns);
+    say_without(world, 1, long_ns);
+    say_without(world, 2, 5 * LONGEST);
+    say_without(world, 3, 0);
+    assert_false(world->storing);
+    assert_failure(world_last(world, 1), ROWAN_ENOTLEADING, "leads");
+    say_without(world, 2, long_ns);
+    assert_true(world->storing);
+    world_settle(world);
+    assert_int_equal(world_stored()->manager, 7003);
+    say_without(world, 1, long_ns);
+    assert_configuration(world_last(world, 1), 5, 2, true);
+
+    world_step(old, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(old);
+    assert_int_equal(world_stored()->manager, 7003);
+    assert_failure(world_last(old, 1), ROWAN_ENOTLEADING, "leads");
 }
 
 /* Two servers, one replica each: what is silent holds the last one of its shards. */

@@ -162,6 +162,7 @@ static void ask(struct run *run, struct world *world, uint32_t connection)
         if (connection <= SERVERS && chance(run, 10))
             restart_server(run, connection);
     } else if (connection <= SERVERS && chance(run, 60)) {
+        run->joins[connection].without_ms = chance(run, 50) ? 0 : 60000;
         world_join(world, connection, tag, &run->joins[connection]);
     } else if (chance(run, 30)) {
         world_get(world, connection, tag, random_below(&run->random, 4));
@@ -209,20 +210,24 @@ static void one_step(struct run *run)
     }
 }
 
-/* Manager 0 leads and knows what is stored. */
-static struct world *only_leader(struct run *run)
+static void elect(struct run *run, uint32_t manager)
 {
     for (uint32_t i = 0; i < WORLD_MANAGERS; i++)
         lead(run, i, false);
-    world_settle(run->managers[0]);
-    lead(run, 0, true);
-    world_settle(run->managers[0]);
-    if (stopped_rightly(run, run->managers[0])) {
-        restart_manager(run, 0);
-        world_settle(run->managers[0]);
-        lead(run, 0, true);
-        world_settle(run->managers[0]);
-    }
+    do {
+        if (run->managers[manager]->stopped)
+            restart_manager(run, manager);
+        world_settle(run->managers[manager]);
+        lead(run, manager, true);
+        world_settle(run->managers[manager]);
+    } while (stopped_rightly(run, run->managers[manager]));
+}
+
+/* Manager 0 leads and knows what is stored; with leases not since before. */
+static struct world *only_leader(struct run *run)
+{
+    elect(run, 1);
+    elect(run, 0);
     return run->managers[0];
 }
 

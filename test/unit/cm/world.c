@@ -170,7 +170,8 @@ static void note_sent(struct world *world, const struct cm_output *output,
 
 static void start_store(struct world *world, const struct cm_action *action)
 {
-    assert_true(world->leads && !world->reading && !world->storing && action->config->has_secret);
+    assert_true(world->leads || action->config->manager == world->manager);
+    assert_true(!world->reading && !world->storing && action->config->has_secret);
     world->storing = true;
     world->expected_version = action->expected_version;
     world->proposal = cluster_copy(action->config);
