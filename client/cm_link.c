@@ -3,7 +3,8 @@
  * after it was asked, when the answer was not what we need. A client id that comes twice so is kept
  * once; the other is never used, which costs nothing.
  *
- * A manager that says that it does not lead is left for the next one. What it told is stored, and is kept.
+ * A manager that says that it does not lead is left for the next one, as is one that takes SILENT_NS to connect, or to answer a
+ * question for a configuration, which each does at once: it is stopped. What it told is stored, and is kept.
  *
  * Every new connection asks for the configuration, because asking also makes the CM tell us of
  * later ones.
@@ -15,6 +16,8 @@
 
 #define ASK_AGAIN_NS (500 * NS_PER_MS)
 #define ASK_PAUSE_NS (20 * NS_PER_MS)
+
+#define SILENT_NS (1500 * NS_PER_MS)
 
 enum { TAG_NEW_ID = 1, TAG_CONFIGURATION = 2 };
 
@@ -52,7 +55,7 @@ void cm_link_connected(struct cm_link *cm, const struct fabric_identity *reached
     peer_connected(&cm->peer, reached);
     cm->peer.error = 0;
     cm->wants_config = true;
-    cm->next_id_ns = cm->next_config_ns = 0;
+    cm->next_id_ns = cm->next_config_ns = cm->asked_ns = 0;
 }
 
 /* Sends `message` unless it was asked a short while ago. */
@@ -77,6 +80,21 @@ static void answered(uint64_t *next_ns)
         *next_ns += ASK_PAUSE_NS - ASK_AGAIN_NS;
 }
 
+/* Where there is another one to go to. */
+static void leave_if_silent(struct cm_link *cm, uint64_t now_ns, uint64_t *wake_ns)
+{
+    const uint64_t since_ns = cm->peer.state == PEER_CONNECTING ? cm->peer.connecting_ns
+                              : cm->peer.state == PEER_UP       ? cm->asked_ns
+                                                                : 0;
+
+    if (since_ns == 0 || cm->peer.broken || cm->managers.count == 1)
+        return;
+    if (now_ns - since_ns >= SILENT_NS)
+        peer_break(&cm->peer, ROWAN_ETIMEDOUT);
+    else
+        wake_at(wake_ns, since_ns + SILENT_NS);
+}
+
 bool cm_link_poll(struct cm_link *cm, uint64_t known_term, uint64_t now_ns, uint64_t *wake_ns)
 {
     Rowan__NewClientId new_id = ROWAN__NEW_CLIENT_ID__INIT;
@@ -84,6 +102,7 @@ bool cm_link_poll(struct cm_link *cm, uint64_t known_term, uint64_t now_ns, uint
     bool sent = false;
 
     peer_want(&cm->peer, now_ns, wake_ns);
+    leave_if_silent(cm, now_ns, wake_ns);
     if (cm->peer.state != PEER_UP)
         return false;
     if (cm->wants_id) {
@@ -92,9 +111,12 @@ bool cm_link_poll(struct cm_link *cm, uint64_t known_term, uint64_t now_ns, uint
     }
     if (cm->wants_config) {
         get.known_term = known_term;
-        sent |=
+        const bool asked =
             ask(cm, TAG_CONFIGURATION, &CONTROL_MESSAGE(GET_CONFIGURATION, get_configuration, &get),
                 &cm->next_config_ns, now_ns, wake_ns);
+        if (asked && cm->asked_ns == 0)
+            cm->asked_ns = now_ns;
+        sent |= asked;
     }
     return sent;
 }
@@ -157,6 +179,7 @@ void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
         cm->peer.broken = error == ROWAN_EFORMAT;
         return;
     }
+    cm->asked_ns = 0;
     if (says_it_leads(message))
         peer_answered(&cm->peer);
     else

@@ -16,6 +16,7 @@ struct cm_link {
     uint32_t waiting_count; /* servers that the cluster waits for, as the CM said last */
     uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
     uint64_t next_id_ns, next_config_ns; /* not to be asked before */
+    uint64_t asked_ns; /* for a configuration, and nothing came since; 0: it owes none */
 };
 
 /* `addresses`: a list (managers.h); `cm` stays where it is. Errors: those of managers_parse. */

@@ -62,6 +62,7 @@ void peer_want(struct peer *peer, uint64_t now_ns, uint64_t *wake_ns)
         if (!error) {
             peer->conn->user = peer;
             peer->state = PEER_CONNECTING;
+            peer->connecting_ns = now_ns;
             return;
         }
         peer_closed(peer, error, now_ns);

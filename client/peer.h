@@ -22,6 +22,7 @@ struct peer {
     uint64_t incarnation;
     uint32_t index;            /* of the endpoint at `address` */
     uint64_t retry_ns;         /* DOWN: not before */
+    uint64_t connecting_ns;    /* CONNECTING: since then */
     uint64_t backoff_ns;       /* of the next failure */
     struct managers *managers; /* who is at `address` in turn; NULL: always the same one */
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1];

@@ -513,6 +513,10 @@ enum poll_result session_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= session_resume(session, wake_ns);
     busy |= cm_link_poll(&session->cm, session->router.config ? session->router.config->term : 0,
                          now_ns, wake_ns);
+    if (session->cm.peer.broken) {
+        session->any_broken = true;
+        busy = true; /* the next poll closes it */
+    }
     busy |= send_all(session, now_ns, wake_ns);
     if (busy)
         fabric_flush(session->endpoint);

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import signal
 import sys
 
 from harness import Cluster, Returning, expect, leader, puts_again, rowan_local, scratch, tap
@@ -55,6 +56,26 @@ def a_standby_takes_over_gives_ids_and_starts_the_cluster_again():
         all_servers_hear(cluster)
         tap.contains(cluster.ok("verify").out, "equal")
     tap.equal(rowan_local("stop", "--dir", cluster.directory).code, 0)
+
+
+@tap.case
+def a_manager_that_stands_still_or_is_gone_is_replaced_without_an_election():
+    """Over files who was elected stays so while its process is there."""
+    cluster = Cluster("still", "--managers", "2", "--lease-ms", "500", *SMALL)
+    cluster.ok("put", "key", "first")
+    first = leader(cluster)
+    second = "cm2" if first == "cm" else "cm"
+    cluster.signal(first, signal.SIGSTOP)
+    puts_again(cluster, "second")
+    tap.contains(cluster.log(second), "manager_took_over")
+    cluster.signal(first, signal.SIGCONT)
+    all_servers_hear(cluster)
+    tap.equal(cluster.log(first).count("manager_took_over"), 0)  # it saw that another one is named
+    cluster.kill([second])
+    puts_again(cluster, "third")
+    tap.contains(cluster.log(first), "manager_took_over")
+    tap.equal({shard["epoch"] for shard in cluster.shards()}, {1})  # no server was replaced
+    cluster.stop()
 
 
 @tap.case
