@@ -43,6 +43,7 @@
 #include <stdlib.h>
 
 #include "cm/first.h"
+#include "cm/leader.h"
 #include "cm/loss.h"
 #include "cm/manage.h"
 #include "cm/refusal.h"
@@ -101,15 +102,6 @@ static void fail_ids(struct cm_state *state, int error, const char *detail)
 
 /* --- what is in force --- */
 
-static void dismiss(struct cm_state *state, uint32_t connection, const char *detail)
-{
-    struct connection *peer = &state->connections[connection];
-    registrations_remove(&state->registered, connection);
-    peer->server = 0;
-    actions_refuse(state, connection, peer->join_tag,
-                   refusal_error(detail, state->config, peer->has_data), detail);
-}
-
 /* After a change of what is in force: a server is a member now, waits on (S6), or is dismissed. */
 static void sort_servers(struct cm_state *state)
 {
@@ -135,7 +127,7 @@ static void sort_servers(struct cm_state *state)
         const char *why = waits ? refusal_unfit(&state->options, state->config, &last->join)
                                 : refusal_gone(state->config, peer->server, peer->incarnation);
         if (why)
-            dismiss(state, i, why);
+            leader_dismiss(state, i, why);
     }
 }
 
@@ -147,56 +139,6 @@ static void warn_of_loss(struct cm_state *state, const struct cluster_config *be
         actions_warn(state, "possible_loss", uncertain);
     if (!told && loss_of_replicas(before, state->config, dropped, CM_MAX_DETAIL_BYTES + 1))
         actions_warn(state, "replicas_dropped", dropped);
-}
-
-/* S10 */
-static void resign(struct cm_state *state)
-{
-    state->leads = state->cut = false;
-    ids_grant(&state->ids, 0, 0);
-    for (uint32_t i = 0; i < state->connection_limit; i++) {
-        if (!state->connections[i].open)
-            continue;
-        ids_forget(&state->ids, i);
-        state->connections[i].member = false;
-        dismiss(state, i, refusal_not_leading);
-    }
-    state->here = 0;
-}
-
-/* S10 */
-static bool may_lead(const struct cm_state *state)
-{
-    if (!state->config || !state->config->lease_ms)
-        return state->elected;
-    return state->owed || state->config->manager == state->options.incarnation;
-}
-
-static void follow_leadership(struct cm_state *state)
-{
-    const bool leads = may_lead(state);
-    if (leads == state->leads)
-        return;
-    if (!leads) {
-        resign(state);
-        return;
-    }
-    state->leads = true;
-    state->granting_ns = state->now_ns;
-    leases_watch_anew(&state->leases, state->now_ns);
-}
-
-/* Another manager was named, or this one. */
-static void follow_manager(struct cm_state *state, const struct cluster_config *before)
-{
-    const uint64_t self = state->options.incarnation, named = state->config->manager;
-    claim_follow(&state->claim, before, state->config, state->now_ns);
-    if (named == self)
-        claim_won(&state->claim);
-    if (named == self || (state->fresh && before && named != before->manager))
-        state->owed = false;
-    if (state->config->lease_ms)
-        follow_leadership(state);
 }
 
 /* Puts `config`, which is stored as `version`, in force (S1); takes over the caller's reference. */
@@ -211,7 +153,7 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
     state->options.recover = false;
     const bool told = manage_installed(state, before);
     warn_of_loss(state, before ? before : state->recovery.best, told);
-    follow_manager(state, before);
+    leader_named(state, before);
     cluster_release(before);
     sort_servers(state);
 }
@@ -310,7 +252,7 @@ static void dismiss_waiting(struct cm_state *state)
         const struct connection *peer = &state->connections[i];
         const struct member *member = cluster_member(state->config, peer->server);
         if (peer->open && peer->server != 0 && !peer->member && member && !member->kept)
-            dismiss(state, i, refusal_restarted);
+            leader_dismiss(state, i, refusal_restarted);
     }
 }
 
@@ -377,7 +319,7 @@ static bool on_read(struct cm_state *state, const struct cm_event *event)
         state->cut = false;
         if (!state->must_read) {
             state->fresh = true;
-            follow_leadership(state);
+            leader_follow(state);
         }
         return true;
     }
@@ -410,29 +352,6 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
              "the coordination service did not store the configuration; see the log of the "
              "configuration manager");
     return false;
-}
-
-/* With leases no grant needs the coordination service. */
-static void on_leader(struct cm_state *state, bool leader)
-{
-    state->elected = state->owed = leader;
-    state->fresh = false;
-    state->must_read |= leader;
-    if (leader)
-        registrations_expire(&state->registered);
-    else if (state->leads && may_lead(state))
-        state->cut = state->must_read = true;
-    else
-        resign(state);
-}
-
-/* Who is cut off from the coordination service and has no members to grant a lease to lets others come forward. */
-static void on_time(struct cm_state *state)
-{
-    manage_tick(state);
-    if (state->cut && state->now_ns - state->granting_ns >
-                          CLAIM_AFTER * lease_longest_ns(state->config->lease_ms * NS_PER_MS))
-        resign(state);
 }
 
 static void on_opened(struct cm_state *state, uint32_t connection)
@@ -563,10 +482,11 @@ static bool handle(struct cm_state *state, const struct cm_event *event)
         state->must_read = true;
         return true;
     case CM_EVENT_LEADER:
-        on_leader(state, event->leader);
+        leader_elected(state, event->leader);
         return true;
     case CM_EVENT_TIME:
-        on_time(state);
+        manage_tick(state);
+        leader_tick(state);
         return true;
     case CM_EVENT_OPENED:
         on_opened(state, event->connection);
