@@ -31,7 +31,7 @@ static const struct config_key keys[] = {
      "copies of each shard, the primary included"},
     {"shards", CONFIG_U64, FIELD(shards), "0", 0, CLUSTER_MAX_SHARDS, NULL,
      "shards of the cluster; 0: 8 for each server, or one for each worker if those are more"},
-    {"lease-ms", CONFIG_U64, FIELD(lease_ms), "0", 0, CLUSTER_MAX_LEASE_MS, NULL,
+    {"lease-ms", CONFIG_U64, FIELD(lease_ms), "500", 0, CLUSTER_MAX_LEASE_MS, NULL,
      "milliseconds of the leases by which the servers of a new cluster answer clients, so that "
      "those that fail are replaced; 0: "
      "there are none, and a server that fails is waited for; a cluster that is there keeps what it "

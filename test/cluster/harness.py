@@ -137,6 +137,8 @@ class Cluster:
         self.directory = os.path.join(scratch(), name)
         if "--fabric" not in options:
             options = ("--fabric", FABRIC, *options)
+        if "--lease-ms" not in options:
+            options = ("--lease-ms", "0", *options)  # a server that is killed is waited for
         self.options = options
         ends_with_us(self.directory)
         done = rowan_local("start", "--dir", self.directory, *options, seconds=200)

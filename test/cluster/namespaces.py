@@ -99,7 +99,7 @@ class Cluster:
             file.write(self.cm + "\n")
         self.start("cm", [program("rowan-cm"), "--address", self.cm, "--coord", "file", "--coord-dir",
                           os.path.join(self.directory, "coord"), "--cluster-servers", "1,2,3",
-                          "--replicas", "3", "--shards", "0"])  # fmt: skip
+                          "--replicas", "3", "--shards", "0", "--lease-ms", "0"])  # fmt: skip
         for number in (1, 2, 3):
             name = f"s{number}"
             self.start(name, [program("rowan-server"), "--server", str(number), "--cm", self.cm,

@@ -42,7 +42,7 @@ class Cluster:
         return done
 
     def start_new(self):
-        return self.start(*COMMON, *self.options)
+        return self.start("--lease-ms", "0", *COMMON, *self.options)
 
     def start_again(self, **more):
         tap.contains(self.start(**more).out, "going on from the data")

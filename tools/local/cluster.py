@@ -198,7 +198,8 @@ def cm_command(options, programs, name):
         "--replicas", str(options.replicas),
         "--shards", str(options.shards),
         *(["--recover"] if options.recover else []),
-        *given_arguments(options, "verbs_device", "lease_ms"),
+        "--lease-ms", str(options.lease_ms),
+        *given_arguments(options, "verbs_device"),
     ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ DEFAULTS = {
     "coord": "file",
     "zookeepers": 1,  # with coord zookeeper
     "managers": 1,
-    "lease_ms": 0,  # none
+    "lease_ms": 500,  # over verbs 0: failover is not tried there yet
     "pm_bytes": 2 << 30,
     "pm": "",  # the cluster's directory
     "pm_offset": 0,
@@ -81,7 +81,7 @@ def read(directory):
             "read: use that version, or name another directory with --dir (nothing was touched)"
         )
     else:
-        found = {name: DEFAULTS[name] for name in ADDED_LATER} | found
+        found = {name: DEFAULTS[name] for name in ADDED_LATER} | {"lease_ms": 0} | found
     missing = sorted(set(DEFAULTS) - set(found))
     wrong = sorted(name for name in DEFAULTS if not missing and not is_sound(name, found[name]))
     if missing or wrong:
@@ -103,7 +103,7 @@ def is_sound(name, value):
         return isinstance(value, str)
     if default is None and value is None:
         return True
-    return type(value) is int and (value > 0 or value == default or name == "pm_bytes")
+    return type(value) is int and (value > 0 or value == default or name in ("pm_bytes", "lease_ms"))
 
 
 def write(options):
@@ -128,6 +128,8 @@ def complete(options):
         refuse_other_place(options)
         options.pm = options.pm_offset = None
     for name, default in DEFAULTS.items():
+        if name == "lease_ms" and options.fabric == "verbs":
+            default = 0
         given = getattr(options, name)
         if options.saved and name in OF_THE_DATA and given not in (None, options.saved[name]):
             refuse(options, flag(name), given, options.saved[name])
