@@ -124,7 +124,7 @@ static enum clean_fate judge(struct clean *clean, struct victim *victim,
 {
     const struct server_common *common = clean->common;
     const struct shard_state *shard = clean->shards[header->shard];
-    if (!shard || !shard_counts(shard, header->version, store_meta(common->store, victim->segment)))
+    if (!shard || !shard_counts(shard, header->version, common->store, victim->segment))
         return FATE_DROP;
     const uint8_t *key =
         entry_key_in_place(&common->format, header, pm_at(common->pm, offset), clean->key);

@@ -166,8 +166,8 @@ static void gather(struct clean *clean, const struct entry_header *header, uint6
 static void search(struct clean *clean, const struct entry_header *header, uint64_t offset)
 {
     struct clean_tombstones *all = &clean->tombstones;
-    if (!shard_counts(clean->shards[header->shard], header->version,
-                      store_meta(clean->common->store, all->segment)))
+    if (!shard_counts(clean->shards[header->shard], header->version, clean->common->store,
+                      all->segment))
         return; /* B3 */
     const uint8_t *key = key_at(clean, header, offset);
     if (key ? meet(all, header->shard, index_hash(key, header->key_bytes), header->version)

@@ -140,8 +140,8 @@ static bool block_counts(struct recover_part *part, const struct recover_shard *
     const uint32_t epoch = version_epoch(header->version);
     if (!shard || version_counter(header->version) == 0 ||
         (epoch < shard->state->first_epoch &&
-         !shard_counts(shard->state, header->version,
-                       store_meta(store, store_segment_at(store, found->offset))))) {
+         !shard_counts(shard->state, header->version, store,
+                       store_segment_at(store, found->offset)))) {
         part->counts.passed_over++;
         return false;
     }

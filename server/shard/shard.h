@@ -116,14 +116,16 @@ void shard_state_destroy(struct shard_state *shard);
  * another's to bring, so it counts as settled: nothing of it is missed, and what comes is applied. */
 void shard_fill(struct shard_state *shard, uint64_t first_allocation);
 
-/* Does what lies in a segment with that meta belong to this replica, if it has that version? Not what it, or another, had
- * before: of that, bytes may be left (design, H15). */
+/* Does what lies in that segment belong to this replica, if it has that version? Not what it, or another, had before: of
+ * that, bytes may be left (design, H15). */
 static inline bool shard_counts(const struct shard_state *shard, uint64_t version,
-                                struct segment_meta meta)
+                                const struct store *store, uint64_t segment)
 {
-    return version_epoch(version) >= shard->first_epoch ||
-           (shard->first_allocation && meta.owner != OWNER_BACKUP_LOG &&
-            meta.allocation > shard->first_allocation);
+    if (version_epoch(version) >= shard->first_epoch)
+        return true;
+    const struct segment_meta meta = store_meta(store, segment);
+    return shard->first_allocation && meta.owner != OWNER_BACKUP_LOG &&
+           meta.allocation > shard->first_allocation;
 }
 
 /* Up to where this replica lacks nothing, for a log reconciliation; its suffix is sorted. */
