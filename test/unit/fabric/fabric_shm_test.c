@@ -7,15 +7,15 @@
 #include <cmocka.h>
 
 #include "test/lib/fabric_conformance.h"
-#include "test/unit/fabric/shm_world.h"
+#include "test/unit/fabric/fabric_host.h"
 
 int main(void)
 {
-    struct shm_host host;
+    struct fabric_host host;
     int failed;
 
-    shm_host_init(&host);
+    host_init(&host, OVER_SHM);
     failed = fabric_conformance_run("fabric_shm", &host.backend);
-    shm_host_fini(&host);
+    host_fini(&host);
     return failed;
 }

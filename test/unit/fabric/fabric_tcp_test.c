@@ -7,15 +7,15 @@
 #include <cmocka.h>
 
 #include "test/lib/fabric_conformance.h"
-#include "test/unit/fabric/tcp_world.h"
+#include "test/unit/fabric/fabric_host.h"
 
 int main(void)
 {
-    struct tcp_host host;
+    struct fabric_host host;
     int failed;
 
-    tcp_host_init(&host);
+    host_init(&host, OVER_TCP);
     failed = fabric_conformance_run("fabric_tcp", &host.backend);
-    tcp_host_fini(&host);
+    host_fini(&host);
     return failed;
 }
