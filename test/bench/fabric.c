@@ -2,14 +2,8 @@
  * that no figure has a second core's speed or a wake-up in it. Each figure is the best of many rounds:
  * on a busy host the mean tells about the host.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "common/base/assert.h"
+#include "test/lib/asserts.h"
 #include "test/unit/fabric/fabric_host.h"
 
 enum { CONNS = 64, PER_ROUND = 960, BYTES = 100, BLOCK = 128, SEGMENTS = 8 };

@@ -1,11 +1,5 @@
 /* fabric_tcp_test.c - the tcp backend against the conformance cases. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "test/lib/asserts.h"
 #include "test/lib/fabric_conformance.h"
 #include "test/unit/fabric/fabric_host.h"
 

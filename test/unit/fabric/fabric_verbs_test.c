@@ -5,13 +5,7 @@
  * Linked with soft_verbs it runs anywhere; without it (fabric_verbs_rxe), on the device that has the address
  * ROWAN_VERBS_HOST.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "test/lib/asserts.h"
 #include "test/lib/fabric_conformance.h"
 #include "test/unit/fabric/fabric_host.h"
 #ifdef VERBS_FAULTS
