@@ -43,6 +43,7 @@ struct parse {
     bool failed;
 
     /* The INI file's text, and how far it is read. */
+    const char *path; /* stands before the sentence of a mistake; NULL: it has none */
     const char *text;
     size_t text_bytes;
     size_t text_offset;
@@ -54,6 +55,7 @@ struct parse {
 /* Keeps the sentence of the first mistake. Returns false. */
 __attribute__((format(printf, 2, 3))) static bool fail(struct parse *parse, const char *format, ...)
 {
+    size_t begun = 0;
     va_list arguments;
 
     if (parse->failed)
@@ -61,9 +63,13 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct parse *parse, cons
     parse->failed = true;
     if (parse->why_bytes == 0)
         return false;
-    va_start(arguments, format);
-    vsnprintf(parse->why, parse->why_bytes, format, arguments);
-    va_end(arguments);
+    if (parse->path != NULL)
+        begun = (size_t)snprintf(parse->why, parse->why_bytes, "%s: ", parse->path);
+    if (begun < parse->why_bytes) {
+        va_start(arguments, format);
+        vsnprintf(parse->why + begun, parse->why_bytes - begun, format, arguments);
+        va_end(arguments);
+    }
     for (char *at = parse->why; *at != '\0'; at++) {
         if (iscntrl((unsigned char)*at))
             *at = '?'; /* bytes of a file must not control a terminal */
@@ -326,25 +332,17 @@ failed:
 
 static bool apply_file(struct parse *parse, const char *path)
 {
-    char sentence[WHY_BYTES];
-    char *why = parse->why;
-    size_t why_bytes = parse->why_bytes;
     char *text = NULL;
     size_t text_bytes = 0;
     bool right;
 
     if (!read_file(parse, path, &text, &text_bytes))
         return false;
-    parse->why = sentence;
-    parse->why_bytes = sizeof(sentence);
+    parse->path = path;
     right = apply_ini(parse, text, text_bytes);
-    parse->why = why;
-    parse->why_bytes = why_bytes;
+    parse->path = NULL;
     free(text);
-    if (right)
-        return true;
-    parse->failed = false;
-    return fail(parse, "%s: %s", path, sentence);
+    return right;
 }
 
 /* The value of the option at argv[*index], which it moves on where the value is the next word.

@@ -8,6 +8,8 @@
 #ifndef FABRIC_WINDOW_H
 #define FABRIC_WINDOW_H
 
+#include <string.h>
+
 #include "common/base/copy.h"
 #include "common/fabric/conn.h"
 
@@ -114,6 +116,15 @@ static inline void window_copy_short(uint8_t *to, const struct fabric_iov *iov, 
         copy_inline(to, iov->data, bytes);
         to += bytes;
     } while (++iov != end);
+}
+
+/* Any pieces. */
+static inline void window_copy(uint8_t *to, const struct fabric_iov *iov, unsigned count)
+{
+    for (; count > 0; to += iov->bytes, count--, iov++) {
+        if (iov->bytes > 0) /* else it may have no address */
+            memcpy(to, iov->data, iov->bytes);
+    }
 }
 
 /* --- Rowan sends --- */

@@ -33,9 +33,9 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/pm/pm_populate.h"
-#include "common/pm/pm_thread.h"
 #include "common/pm/pm_word.h"
 #include "common/reactor/reactor.h"
+#include "common/reactor/thread.h"
 
 struct pm_file {
     struct pm pm;
@@ -96,7 +96,7 @@ static int start_helper(struct pm_file *file)
     int error = 0;
 
     if (!file->helped)
-        error = pm_thread_start(&file->helper, "pm-sync", helper_run, file);
+        error = thread_start(&file->helper, "pm-sync", helper_run, file);
     file->helped = !error;
     return error;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "common/pm/pm_thread.h"
+#include "common/reactor/thread.h"
 
 enum { STEP_BYTES = 4 << 20 };
 
@@ -32,7 +32,7 @@ void pm_populate_start(struct pm_populate *populate, uint8_t *base, uint64_t byt
 {
     populate->base = base;
     populate->bytes = bytes;
-    populate->running = !pm_thread_start(&populate->thread, "pm-populate", populate_run, populate);
+    populate->running = !thread_start(&populate->thread, "pm-populate", populate_run, populate);
 }
 
 bool pm_populate_windows(struct pm_populate *populate, uint8_t *base, uint64_t bytes)

@@ -8,15 +8,14 @@
 #include "common/reactor/offload.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/reactor/reactor.h"
+#include "common/reactor/thread.h"
 
 enum { JOB_SLOTS = 256 };
 
@@ -65,15 +64,13 @@ int offload_create(const char *name, struct offload **out)
     struct offload *offload;
     int failed;
 
-    ASSERT(strlen(name) <= 15);
     offload = calloc(1, sizeof(*offload));
     if (offload == NULL)
         goto no_memory;
     failed = sem_init(&offload->waiting, 0, 0);
     ASSERT(failed == 0); /* sem_init(3): only a start value over the limit can fail */
-    if (pthread_create(&offload->thread, NULL, run_helper, offload) != 0)
+    if (thread_start(&offload->thread, name, run_helper, offload))
         goto no_thread;
-    pthread_setname_np(offload->thread, name);
     *out = offload;
     return 0;
 

@@ -2,16 +2,9 @@
  * that no figure has a second core's speed or a wake-up in it. Each figure is the best of many rounds:
  * on a busy host the mean tells about the host.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "common/base/assert.h"
-#include "test/unit/fabric/shm_world.h"
-#include "test/unit/fabric/tcp_world.h"
+#include "test/lib/asserts.h"
+#include "test/unit/fabric/fabric_host.h"
 
 enum { CONNS = 64, PER_ROUND = 960, BYTES = 100, BLOCK = 128, SEGMENTS = 8 };
 enum { OWNER = 0, SENDER = 1, EVENTS = 256, PM_BYTES = 64 << 20 };
@@ -179,17 +172,16 @@ static void bench_all(const struct fabric_backend *backend, const char *name)
 
 int main(void)
 {
-    static struct shm_host shm;
-    static struct tcp_host tcp;
+    static struct fabric_host host;
 
-    shm_host_init(&shm);
+    host_init(&host, OVER_SHM);
     rounds = 2000;
-    bench_all(&shm.backend, "shm");
-    shm_host_fini(&shm);
-    tcp_host_init(&tcp);
+    bench_all(&host.backend, "shm");
+    host_fini(&host);
+    host_init(&host, OVER_TCP);
     rounds = 60; /* a call of the system costs what a hundred of shm's do */
     owner_works = true;
-    bench_all(&tcp.backend, "tcp");
-    tcp_host_fini(&tcp);
+    bench_all(&host.backend, "tcp");
+    host_fini(&host);
     return 0;
 }

@@ -124,11 +124,10 @@ uint32_t world_walk_segment(const struct world *world, unsigned side, uint32_t s
 uint32_t world_walk_zone(const struct world *world, unsigned side, uint32_t segments,
                          uint32_t next[SIDE_MAX]);
 
-/* A case that is a call with other arguments. */
+/* A case (unit.h) that is a call with other arguments. */
 #define WORLD_CASE(name, call)                                                                     \
-    static void name(void **state)                                                                 \
+    TEST(name)                                                                                     \
     {                                                                                              \
-        (void)state;                                                                               \
         call;                                                                                      \
     }
 

@@ -166,33 +166,6 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
     return cq ? &cq->base : NULL;
 }
 
-int ibv_resize_cq(struct ibv_cq *cq, int cqe)
-{
-    struct soft_cq *it = soft_cq_of(cq);
-    struct soft_completion *ring = NULL;
-    int error = 0;
-
-    soft_lock();
-    if (cqe < 1 || cqe > SOFT_MAX_CQE || (uint32_t)cqe < it->count)
-        error = EINVAL;
-    else if (soft_call_fails())
-        error = errno;
-    else
-        ring = calloc((size_t)cqe, sizeof *ring);
-    if (ring) {
-        for (uint32_t i = 0; i < it->count; i++)
-            ring[i] = it->ring[(it->head + i) % (uint32_t)cq->cqe];
-        free(it->ring);
-        it->ring = ring;
-        it->head = 0;
-        cq->cqe = cqe;
-    } else if (!error) {
-        error = ENOMEM;
-    }
-    soft_unlock();
-    return error;
-}
-
 void soft_wait_acknowledged(const uint32_t *unacknowledged, const char *what)
 {
     struct timespec until;

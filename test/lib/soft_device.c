@@ -218,24 +218,6 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ib
     return 0;
 }
 
-int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
-                      struct ibv_gid_entry *entry, uint32_t flags, size_t bytes)
-{
-    const struct soft_device *device = soft_context_of(context)->device;
-    if (query_fails())
-        return errno;
-    if (port != 1 || index >= SOFT_MAX_GIDS || flags != 0 || bytes < sizeof *entry)
-        return EINVAL;
-    if (!device->config.gids[index].address)
-        return ENODATA;
-    *entry = (struct ibv_gid_entry){.gid = device->gids[index],
-                                    .gid_index = index,
-                                    .port_num = 1,
-                                    .gid_type = device->config.gids[index].type,
-                                    .ndev_ifindex = device->index + 1};
-    return 0;
-}
-
 ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
                              uint32_t flags, size_t bytes)
 {

@@ -132,26 +132,6 @@ int ibv_dereg_mr(struct ibv_mr *mr)
     return 0;
 }
 
-static int memcpy_to_dm(struct ibv_dm *dm, uint64_t at, const void *from, size_t bytes)
-{
-    struct soft_dm *it = SOFT_CONTAINER(dm, struct soft_dm, base);
-
-    if (at > it->bytes || bytes > it->bytes - at)
-        return EINVAL;
-    memcpy(it->data + at, from, bytes);
-    return 0;
-}
-
-static int memcpy_from_dm(void *to, struct ibv_dm *dm, uint64_t at, size_t bytes)
-{
-    struct soft_dm *it = SOFT_CONTAINER(dm, struct soft_dm, base);
-
-    if (at > it->bytes || bytes > it->bytes - at)
-        return EINVAL;
-    memcpy(to, it->data + at, bytes);
-    return 0;
-}
-
 struct ibv_dm *soft_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
     struct soft_dm *dm = NULL;
@@ -165,8 +145,7 @@ struct ibv_dm *soft_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_at
     else if (!soft_call_fails())
         dm = calloc(1, sizeof *dm + attr->length);
     if (dm) {
-        dm->base = (struct ibv_dm){
-            .context = context, .memcpy_to_dm = memcpy_to_dm, .memcpy_from_dm = memcpy_from_dm};
+        dm->base = (struct ibv_dm){.context = context};
         dm->bytes = attr->length;
         dm->data = (uint8_t *)(dm + 1);
         soft_context_of(context)->children++;

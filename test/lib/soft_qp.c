@@ -430,7 +430,6 @@ void soft_qp_break(struct soft_qp *qp)
 {
     if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_ERR)
         return;
-    soft.stats.broken++;
     soft_event(soft_context_of(qp->base.context), IBV_EVENT_QP_FATAL, &qp->base);
     soft_qp_fail(qp, IBV_WC_WR_FLUSH_ERR);
 }

@@ -47,7 +47,6 @@ static bool unanswered(struct soft_qp *qp, bool all)
 /* The peer has no receive: one more try in each poll. */
 static bool not_ready(struct soft_qp *qp)
 {
-    soft.stats.rnr++;
     if (qp->rnr_poll == soft.polls)
         return false;
     qp->rnr_poll = soft.polls;
@@ -85,7 +84,6 @@ static void count_packet(struct soft_qp *qp, struct soft_qp *peer, uint32_t byte
     peer->psn_in = (peer->psn_in + 1) & PSN_MASK;
     qp->rnr_tries = 0;
     qp->unanswered_ns = 0;
-    soft.stats.rc_packets++;
 }
 
 static void carried_out(struct soft_qp *qp)
@@ -176,10 +174,6 @@ static bool transmit(struct soft_qp *qp, bool all)
 
     if (!peer)
         return unanswered(qp, all);
-    if (soft.faults.break_qp > 0 && random_below(&soft.random, 1000000) < soft.faults.break_qp) {
-        soft_qp_break(random_below(&soft.random, 2) ? qp : peer);
-        return true;
-    }
     if (peer->state == IBV_QPS_RTR && !peer->is_established) {
         peer->is_established = true;
         soft_event(soft_context_of(peer->base.context), IBV_EVENT_COMM_EST, &peer->base);

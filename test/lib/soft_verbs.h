@@ -53,7 +53,6 @@ struct soft_faults {
 
     /* reliable connections: an unacknowledged request waits for up to that many polls, too */
     uint32_t rc_delay_polls;
-    uint32_t break_qp; /* of 1,000,000: at each packet of an RC queue pair, it or its peer fails */
 
     uint32_t receive_pause; /* at each packet, its receiver stands still for some polls */
 };
@@ -110,13 +109,10 @@ void soft_verbs_lock_limit(const char *device, uint64_t bytes);
 /* What there is and was. */
 struct soft_stats {
     uint32_t contexts, pds, mrs, cqs, channels, qps, srqs, ahs, dms; /* live ones */
-    uint64_t rc_packets;
+
     uint64_t ud_packets;    /* delivered */
     uint64_t ud_lost;       /* by faults */
-    uint64_t ud_refused;    /* no such queue pair, wrong key */
     uint64_t ud_unreceived; /* no receive was posted */
-    uint64_t rnr;           /* RC requests that met an empty receive queue */
-    uint64_t broken;        /* queue pairs, by faults */
     uint64_t unlocked;      /* registrations that were refused for the limit */
 };
 

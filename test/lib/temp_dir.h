@@ -44,4 +44,14 @@ static inline const char *temp_dir_at(const struct temp_dir *dir, const char *na
     return path;
 }
 
+/* Makes the file, with nothing but `text` in it. */
+static inline void temp_dir_write(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
 #endif

@@ -2,6 +2,8 @@
 #include "tools/fabric-bench/bench.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -18,6 +20,84 @@
 
 enum { ADDRESS_BYTES = 128 };
 enum { SOURCE_BYTES = 1 << 20 /* of a thread: what it sends is in its core's cache */ };
+
+/* --- the files of a run --- */
+
+enum { CHECKED_BYTES = 4096 }; /* a file that begins with so many zeros counts as empty */
+
+/* Errors: those of error_from_errno. */
+static int make_place(struct place *place)
+{
+    static const char pattern[] = "/dev/shm/rowan-fabric-bench.XXXXXX";
+
+    snprintf(place->directory, sizeof place->directory, "%s", pattern);
+    if (!mkdtemp(place->directory)) {
+        place->directory[0] = 0;
+        return error_from_errno(errno);
+    }
+    return 0;
+}
+
+/* Sockets and locks that the fabric left lie in it, and no directories. */
+static void remove_place(struct place *place)
+{
+    DIR *directory = *place->directory ? opendir(place->directory) : NULL;
+    struct dirent *entry;
+
+    if (!directory)
+        return;
+    while ((entry = readdir(directory)) != NULL)
+        unlinkat(dirfd(directory), entry->d_name, 0); /* "." and "..": refused */
+    closedir(directory);
+    rmdir(place->directory);
+    place->directory[0] = 0;
+}
+
+static bool holds_data(const struct pm *pm)
+{
+    for (uint64_t i = 0; i < CHECKED_BYTES; i++) {
+        if (pm->base[i])
+            return true;
+    }
+    return false;
+}
+
+/* `bytes` of a file or device that a user named. A file that is not there is made; *made tells the
+ * caller to remove it. Errors: those of pm_open, ROWAN_EEXISTS: it holds data, and `overwrite` is not set. */
+static int open_named(const char *path, uint64_t bytes, enum pm_durability durability,
+                      bool overwrite, struct pm **out, bool *made)
+{
+    struct pm_open_options options = {.path = path, .bytes = bytes, .durability = durability};
+    const bool is_there = access(path, F_OK) == 0;
+    struct pm *pm;
+
+    options.create = !is_there;
+    int error = pm_open(&options, &pm);
+
+    if (error)
+        return error;
+    if (is_there && holds_data(pm) && !overwrite) {
+        pm_close(pm);
+        return ROWAN_EEXISTS;
+    }
+    *made = !is_there;
+    *out = pm;
+    return 0;
+}
+
+/* Memory of the run, in a file that is unlinked at once. Errors: those of pm_open. */
+static int make_memory(const struct place *place, const char *name, uint64_t bytes, struct pm **out)
+{
+    char path[sizeof place->directory + 32];
+    bool made;
+    snprintf(path, sizeof path, "%s/%s", place->directory, name);
+    int error = open_named(path, bytes, PM_NONE, false, out, &made);
+    if (!error)
+        unlink(path);
+    return error;
+}
+
+/* --- the sides --- */
 
 /* Opens the fabric of one side, and registers its memory. */
 static int open_fabric(const struct bench *bench, const char *address, struct pm *pm,
@@ -50,10 +130,10 @@ static int open_memory(struct bench *bench, struct side *side)
     int error;
 
     if (!*settings->pm) {
-        error = place_memory(&bench->place, "zone", bytes, &side->pm);
+        error = make_memory(&bench->place, "zone", bytes, &side->pm);
         return error ? tool_failed("/dev/shm", error) : EXIT_DONE;
     }
-    error = place_open(settings->pm, bytes, (enum pm_durability)settings->durability,
+    error = open_named(settings->pm, bytes, (enum pm_durability)settings->durability,
                        settings->overwrite, &side->pm, &side->made);
     if (error == ROWAN_EEXISTS)
         return tool_say("%s holds data; --overwrite destroys it", settings->pm);
@@ -95,7 +175,7 @@ static void close_side(struct bench *bench, struct side *side)
         unlink(bench->settings->pm);
 }
 
-int bench_serve(struct bench *bench)
+static int serve(struct bench *bench)
 {
     struct side side = {0};
     int code = open_side(bench, bench->settings->address, &side);
@@ -144,8 +224,8 @@ static int open_senders(struct bench *bench, struct senders *senders)
     senders->result = malloc(sizeof *senders->result);
     if (!senders->result)
         return tool_failed("memory", ROWAN_ENOMEM);
-    int error = place_memory(&bench->place, "source", bench->threads * senders->source_bytes,
-                             &senders->source);
+    int error = make_memory(&bench->place, "source", bench->threads * senders->source_bytes,
+                            &senders->source);
 
     if (error)
         return tool_failed("/dev/shm", error);
@@ -177,10 +257,54 @@ static int run_failed(const struct crew_options *run, int error)
                    error == ROWAN_ETIMEDOUT ? "nothing completed for 10 s" : error_sentence(error));
 }
 
+/* --- what fabric and receiver allow --- */
+
+static const char *refuse_rowan(const struct crew_options *run, const struct fabric_caps *caps)
+{
+    if (run->bytes % FABRIC_STRIDE != 0)
+        return "blocks have a multiple of 64 bytes";
+    if (run->bytes > caps->block_limit)
+        return "a block has at most the fabric's block limit of bytes";
+    if (run->senders > FABRIC_MAX_ZONE_SENDERS)
+        return "a landing zone has at most 256 senders";
+    if (run->batch > caps->max_batch_blocks)
+        return "--batch is more than a connection of this fabric takes";
+    return NULL;
+}
+
+static const char *refuse_write(const struct crew_options *run, const struct fabric *fabric)
+{
+    const struct bench_lane lane = {.bytes = run->bytes};
+
+    if (!fabric->ops->write || !fabric->ops->grant)
+        return "this fabric cannot do bulk writes";
+    if (run->bytes % FABRIC_STRIDE != 0 || run->bytes > FABRIC_MAX_WRITE_BYTES)
+        return "bulk writes have a multiple of 64 bytes, at most 4M";
+    if (run->senders > FABRIC_MAX_GRANTS)
+        return "an endpoint gives at most 64 grants, one for each sender";
+    if (lane_grant_bytes(&lane) * run->senders > RECEIVER_WRITE_BYTES)
+        return "the receiver grants 64M at most: fewer senders or bytes";
+    return NULL;
+}
+
+/* Why a run cannot be made on the fabric of the sending side, or NULL. */
+static const char *refusal_of(const struct crew_options *run, const struct fabric *fabric)
+{
+    if (run->mode == MODE_ROWAN)
+        return refuse_rowan(run, &fabric->caps);
+    if (run->mode == MODE_WRITE)
+        return refuse_write(run, fabric);
+    if (run->bytes > FABRIC_MAX_MESSAGE_BYTES)
+        return "a message has at most 1052672 bytes";
+    if ((uint64_t)run->senders * run->depth > RECEIVER_MAX_ECHOES)
+        return "at most 65536 messages may be outstanding: fewer senders or a smaller --depth";
+    return NULL;
+}
+
 static int run_one(struct bench *bench, struct senders *senders, const char *address,
                    struct crew_options *run)
 {
-    const char *refusal = plan_refusal(run, senders->fabric);
+    const char *refusal = refusal_of(run, senders->fabric);
     if (refusal) {
         report_skipped(&senders->report, run, refusal);
         return EXIT_DONE;
@@ -230,7 +354,7 @@ static int check_plan(const struct bench *bench, const struct fabric *fabric)
     struct crew_options run;
 
     for (uint32_t i = 0; bench->settings->mode != MODE_COUNT && plan_run(bench, i, &run); i++) {
-        const char *refusal = plan_refusal(&run, fabric);
+        const char *refusal = refusal_of(&run, fabric);
         if (refusal) {
             say_run(&run, ": ", refusal);
             return EXIT_USAGE;
@@ -267,7 +391,7 @@ static int run_all(struct bench *bench, struct senders *senders, const char *add
     return error ? tool_failed("report", error) : EXIT_DONE;
 }
 
-int bench_connect(struct bench *bench, const char *address)
+static int connect_to(struct bench *bench, const char *address)
 {
     struct senders senders = {0};
     int code = open_senders(bench, &senders);
@@ -322,7 +446,7 @@ static void *run_receiver(void *argument)
     return NULL;
 }
 
-int bench_local(struct bench *bench)
+static int run_both(struct bench *bench)
 {
     struct side side = {0};
     char address[ADDRESS_BYTES];
@@ -336,12 +460,28 @@ int bench_local(struct bench *bench)
     if (code == EXIT_DONE && pthread_create(&thread, NULL, run_receiver, &side) != 0)
         code = tool_failed("thread", ROWAN_ENOMEM);
     else if (code == EXIT_DONE) {
-        code = bench_connect(bench, address);
+        code = connect_to(bench, address);
         atomic_store_explicit(&side.stop, true, memory_order_release);
         pthread_join(thread, NULL);
         if (side.error)
             code = tool_failed("receiver", side.error);
     }
     close_side(bench, &side);
+    return code;
+}
+
+int bench_run(struct bench *bench)
+{
+    const struct bench_settings *settings = bench->settings;
+    int code;
+    if (make_place(&bench->place))
+        return tool_say("no directory can be made in /dev/shm");
+    if (settings->serve)
+        code = serve(bench);
+    else if (*settings->connect)
+        code = connect_to(bench, settings->connect);
+    else
+        code = run_both(bench);
+    remove_place(&bench->place);
     return code;
 }

@@ -8,8 +8,18 @@
 
 #include "common/fabric/verbs/verbs_settings.h"
 #include "tools/fabric-bench/crew.h"
-#include "tools/fabric-bench/place.h"
-#include "tools/fabric-bench/plan.h"
+
+/* The directory in tmpfs for sockets and memory, gone when the program ends. */
+struct place {
+    char directory[64]; /* "": none was made */
+};
+
+enum { MAX_NUMBERS = 16 };
+
+struct number_list {
+    uint32_t count;
+    uint64_t values[MAX_NUMBERS];
+};
 
 struct bench_settings {
     const char *fabric, *bytes, *senders, *seconds, *spin_us, *pm, *address, *connect;
@@ -21,7 +31,7 @@ struct bench_settings {
 struct bench {
     const struct bench_settings *settings;
     const char *scheme;
-    struct plan_list bytes, senders;
+    struct number_list bytes, senders;
     uint64_t run_ns, spin_ns;
     uint32_t threads;
     struct fabric_verbs_options verbs;
@@ -29,9 +39,7 @@ struct bench {
     const atomic_bool *stop; /* by a signal */
 };
 
-/* Each prints what is wrong and returns the program's exit code. */
-int bench_serve(struct bench *bench);
-int bench_connect(struct bench *bench, const char *address);
-int bench_local(struct bench *bench);
+/* One side, or both, as the settings say. Prints what is wrong and returns the program's exit code. */
+int bench_run(struct bench *bench);
 
 #endif

@@ -3,10 +3,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/error.h"
 #include "common/base/log.h"
 #include "release.h"
 #include "tools/fabric-bench/bench.h"
 #include "tools/tool.h"
+
+enum { NUMBER_BYTES = 24 };
 
 #define FIELD(name) offsetof(struct bench_settings, name)
 
@@ -119,15 +122,40 @@ static int check_places(const struct bench_settings *settings, struct bench *ben
     return EXIT_DONE;
 }
 
+/* "64,128" or "4K". Errors: ROWAN_EINVALID (no numbers from 1 to `most`, or too many). */
+static int parse_list(const char *text, uint64_t most, struct number_list *out)
+{
+    struct number_list list = {0};
+
+    for (;;) {
+        const size_t bytes = strcspn(text, ",");
+        char number[NUMBER_BYTES];
+        uint64_t value;
+
+        if (bytes == 0 || bytes >= sizeof number || list.count == MAX_NUMBERS)
+            return ROWAN_EINVALID;
+        memcpy(number, text, bytes);
+        number[bytes] = 0;
+        if (config_parse_u64(number, &value) || value == 0 || value > most)
+            return ROWAN_EINVALID;
+        list.values[list.count++] = value;
+        if (!text[bytes])
+            break;
+        text += bytes + 1;
+    }
+    *out = list;
+    return 0;
+}
+
 static int check_numbers(const struct bench_settings *settings, struct bench *bench)
 {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const uint32_t receivers = *settings->connect ? 0 : 1;
     double seconds, spin_us = 50;
 
-    if (plan_list(settings->bytes, UINT32_MAX, &bench->bytes))
+    if (parse_list(settings->bytes, UINT32_MAX, &bench->bytes))
         return tool_usage("--bytes is a list of up to 16 numbers, as 64,128,4K");
-    if (plan_list(settings->senders, CREW_MAX_SENDERS, &bench->senders))
+    if (parse_list(settings->senders, CREW_MAX_SENDERS, &bench->senders))
         return tool_usage("--senders is a list of up to 16 numbers from 1 to 1000, as 1,6,144");
     if (!tool_parse_number(settings->seconds, 0.01, 100000, &seconds))
         return tool_usage("--seconds is a number from 0.01 to 100000");
@@ -148,22 +176,6 @@ static int check_numbers(const struct bench_settings *settings, struct bench *be
     return EXIT_DONE;
 }
 
-static int run_sides(struct bench *bench)
-{
-    const struct bench_settings *settings = bench->settings;
-    int code;
-    if (place_make(&bench->place))
-        return tool_say("no directory can be made in /dev/shm");
-    if (settings->serve)
-        code = bench_serve(bench);
-    else if (*settings->connect)
-        code = bench_connect(bench, settings->connect);
-    else
-        code = bench_local(bench);
-    place_remove(&bench->place);
-    return code;
-}
-
 static int run(void *settings, int argc, char **argv)
 {
     struct bench bench = {.settings = settings, .stop = &stop};
@@ -182,7 +194,7 @@ static int run(void *settings, int argc, char **argv)
     if (strcmp(bench.scheme, "verbs") != 0) /* verbs says there which device it chose */
         log_set_level(LOG_WARN);
     catch_signals();
-    return run_sides(&bench);
+    return bench_run(&bench);
 }
 
 int main(int argc, char **argv)

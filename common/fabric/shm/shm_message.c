@@ -120,18 +120,12 @@ static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsig
     struct shm_out *out = &conn->out;
     const uint64_t need = RECORD_HEADER + padded(bytes);
     const uint64_t rest = to_end(out);
-    uint8_t *to;
 
     if (!has_room(conn, rest < need ? rest + need : need))
         return conn->base.state == CONN_OPEN ? ROWAN_EAGAIN : ROWAN_ECLOSED;
     if (rest < need)
         write_pad(out);
-    to = payload(out);
-    for (; count > 0; count--, iov++) {
-        if (iov->bytes > 0)
-            memcpy(to, iov->data, iov->bytes);
-        to += iov->bytes;
-    }
+    window_copy(payload(out), iov, count);
     finish_record(conn, bytes, RECORD_WHOLE);
     return 0;
 }

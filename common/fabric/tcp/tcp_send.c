@@ -201,12 +201,7 @@ static inline uint8_t *begin_message(struct tcp_conn *conn, uint32_t bytes, uint
 static void lay_out(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
                     uint32_t bytes, uint8_t *to)
 {
-    to = begin_message(conn, bytes, to);
-    for (; count > 0; count--, iov++) {
-        if (iov->bytes > 0)
-            memcpy(to, iov->data, iov->bytes);
-        to += iov->bytes;
-    }
+    window_copy(begin_message(conn, bytes, to), iov, count);
     conn_list_add(&conn->base, LIST_DIRTY);
 }
 

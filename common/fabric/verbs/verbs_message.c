@@ -76,7 +76,6 @@ int verbs_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned 
     struct verbs_conn *conn = (struct verbs_conn *)base;
     struct verbs_slab *message;
     uint32_t bytes;
-    uint8_t *to;
     const int error = window_check_message(&conn->base, iov, count, &bytes);
 
     if (error)
@@ -85,11 +84,7 @@ int verbs_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned 
     if (!message)
         return ROWAN_EAGAIN;
     message->bytes = bytes;
-    to = message->data;
-    for (unsigned i = 0; i < count; to += iov[i++].bytes) {
-        if (iov[i].bytes > 0)
-            memcpy(to, iov[i].data, iov[i].bytes);
-    }
+    window_copy(message->data, iov, count);
     append(conn, message);
     return 0;
 }

@@ -14,8 +14,6 @@
  * 4. The thread starts with the first job, and ends with the fabric.
  */
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -23,6 +21,7 @@
 #include "common/base/assert.h"
 #include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_stream.h"
+#include "common/reactor/thread.h"
 
 /* --- the thread --- */
 
@@ -114,21 +113,15 @@ static void *work(void *context)
     return NULL;
 }
 
-/* Signals are the program's own threads'. */
 static int start(struct verbs_fabric *fabric)
 {
     struct verbs_resolver *resolver = &fabric->resolver;
-    sigset_t all, before;
-    int error;
+    int error = 0;
 
-    if (resolver->runs)
-        return 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&resolver->thread, NULL, work, fabric);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!resolver->runs)
+        error = thread_start(&resolver->thread, "verbs-resolve", work, fabric);
     resolver->runs = !error;
-    return error ? ROWAN_ENOMEM : 0;
+    return error;
 }
 
 int verbs_resolver_init(struct verbs_fabric *fabric)

@@ -1,40 +1,35 @@
 /* config_cm_test.c - where a directory says its CM is. */
 #include "common/base/config.h"
 #include "common/base/error.h"
+#include "test/lib/temp_dir.h"
 #include "test/lib/unit.h"
 
-static char directory[] = "/tmp/rowan-config-XXXXXX";
-static char path[64];
+static struct temp_dir directory;
 
 static void hold(const char *text)
 {
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    temp_dir_write(temp_dir_at(&directory, "cm"), text);
 }
 
 static int set_up(void **state)
 {
     (void)state;
-    if (!mkdtemp(directory))
-        return -1;
-    snprintf(path, sizeof path, "%s/cm", directory);
+    temp_dir_init(&directory);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    return unlink(path) || rmdir(directory);
+    temp_dir_fini(&directory);
+    return 0;
 }
 
 TEST(a_directory_without_the_file_is_no_clusters)
 {
     char address[32] = "as it was";
 
-    assert_int_equal(config_read_cm(directory, address, sizeof address), ROWAN_ENOTFOUND);
+    assert_int_equal(config_read_cm(directory.path, address, sizeof address), ROWAN_ENOTFOUND);
     assert_int_equal(config_read_cm("/nowhere/at/all", address, sizeof address), ROWAN_ENOTFOUND);
     assert_string_equal(address, "as it was");
 }
@@ -44,10 +39,10 @@ TEST(the_first_line_is_the_address)
     char address[32];
 
     hold("shm:/some/where\n");
-    assert_int_equal(config_read_cm(directory, address, sizeof address), 0);
+    assert_int_equal(config_read_cm(directory.path, address, sizeof address), 0);
     assert_string_equal(address, "shm:/some/where");
     hold("shm:/no/newline");
-    assert_int_equal(config_read_cm(directory, address, sizeof address), 0);
+    assert_int_equal(config_read_cm(directory.path, address, sizeof address), 0);
     assert_string_equal(address, "shm:/no/newline");
 }
 
@@ -56,12 +51,12 @@ TEST(an_empty_or_too_long_file_is_refused)
     char address[8] = "was";
 
     hold("\n");
-    assert_int_equal(config_read_cm(directory, address, sizeof address), ROWAN_EFORMAT);
+    assert_int_equal(config_read_cm(directory.path, address, sizeof address), ROWAN_EFORMAT);
     hold("12345678");
-    assert_int_equal(config_read_cm(directory, address, sizeof address), ROWAN_EFORMAT);
+    assert_int_equal(config_read_cm(directory.path, address, sizeof address), ROWAN_EFORMAT);
     assert_string_equal(address, "was");
     hold("1234567");
-    assert_int_equal(config_read_cm(directory, address, sizeof address), 0);
+    assert_int_equal(config_read_cm(directory.path, address, sizeof address), 0);
     assert_string_equal(address, "1234567");
 }
 

@@ -1,6 +1,7 @@
 /* Each mistake a person can make, and the very sentence that answers it. */
 #include "common/base/config.h"
 #include "common/base/error.h"
+#include "test/lib/temp_dir.h"
 #include "test/lib/unit.h"
 
 struct settings {
@@ -86,15 +87,6 @@ static enum config_outcome parse_watching(int stream_fd, const struct config_spe
         assert_memory_equal(&settings, &before, sizeof(settings));                                 \
     } while (0)
 
-static void write_file(const char *text)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 static int make_file(void **state)
 {
     int fd = mkstemp(path);
@@ -163,8 +155,9 @@ TEST(both_spellings_of_an_option_are_taken)
 
 TEST(the_command_line_wins_over_the_file_and_the_file_over_defaults)
 {
-    write_file("# a comment\n[rowan-cm]\nworkers = x\n[rowan-server]\n  cm = file:1 ; why\n"
-               "  workers = 3\n\tdurability: fence\r\njson = yes\n");
+    temp_dir_write(path,
+                   "# a comment\n[rowan-cm]\nworkers = x\n[rowan-server]\n  cm = file:1 ; why\n"
+                   "  workers = 3\n\tdurability: fence\r\njson = yes\n");
     assert_int_equal(PARSE(&server, "--workers", "4", "--config", path), CONFIG_OK);
     assert_string_equal(settings.cm, "file:1");
     assert_int_equal(settings.workers, 4);
@@ -258,7 +251,7 @@ TEST(a_mistake_in_the_file_names_the_file_and_the_line)
 {
     char expected[256];
 
-    write_file("[rowan-server]\ncm = a\nworkers = 0\n");
+    temp_dir_write(path, "[rowan-server]\ncm = a\nworkers = 0\n");
     assert_int_equal(PARSE(&server, "--config", path, "--workers", "3"), CONFIG_USAGE);
     snprintf(expected, sizeof(expected),
              "rowan-server: %s: line 3: workers must be a number from 1 to 64, not \"0\"\n", path);
@@ -269,7 +262,7 @@ TEST(a_file_that_is_too_large_is_refused)
 {
     char expected[256];
 
-    write_file("");
+    temp_dir_write(path, "");
     assert_int_equal(truncate(path, (1 << 20) + 1), 0);
     assert_int_equal(PARSE(&server, "--config", path), CONFIG_USAGE);
     snprintf(expected, sizeof(expected),

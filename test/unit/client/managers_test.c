@@ -1,24 +1,5 @@
 /* managers_test.c - a session among several configuration managers, of which one leads. */
-#define TEST_FIXTURE open_stage, close_stage
-
-#include "stage.h"
-#include "test/lib/unit.h"
-
-static struct stage stage;
-
-static int open_stage(void **state)
-{
-    (void)state;
-    stage_open(&stage, 4, 0);
-    return 0;
-}
-
-static int close_stage(void **state)
-{
-    (void)state;
-    stage_close(&stage);
-    return 0;
-}
+#include "test/unit/client/session_fixture.h"
 
 static const char *const managers[] = {STAGE_CM, STAGE_CM "2", STAGE_CM "3"};
 

@@ -7,16 +7,16 @@
 #include "test/unit/client/stage.h"
 
 static struct stage stage;
-static struct rowan_completion last;
+__attribute__((unused)) static struct rowan_completion last;
 static unsigned completions;
 
-static void note(const struct rowan_completion *completion)
+static inline void note(const struct rowan_completion *completion)
 {
     last = *completion;
     completions++;
 }
 
-static int open_stage(void **state)
+static inline int open_stage(void **state)
 {
     (void)state;
     completions = 0;
@@ -25,14 +25,14 @@ static int open_stage(void **state)
     return 0;
 }
 
-static int close_stage(void **state)
+static inline int close_stage(void **state)
 {
     (void)state;
     stage_close(&stage);
     return 0;
 }
 
-static int post(enum message_type type, const char *key, rowan_callback callback)
+static inline int post(enum message_type type, const char *key, rowan_callback callback)
 {
     static char room[64];
     struct session_request request = {
@@ -49,20 +49,20 @@ static int post(enum message_type type, const char *key, rowan_callback callback
 }
 
 /* Posts what is sent at once, and polls. */
-static void submit(enum message_type type, const char *key, rowan_callback callback)
+static inline void submit(enum message_type type, const char *key, rowan_callback callback)
 {
     assert_int_equal(post(type, key, callback), 0);
     stage_run(&stage);
 }
 
 /* The same, and the server has taken it. */
-static struct request sent(enum message_type type, const char *key)
+static inline struct request sent(enum message_type type, const char *key)
 {
     submit(type, key, note);
     return stage_request(&stage);
 }
 
-static void answer(struct request *request, int status, uint64_t version, uint64_t term)
+static inline void answer(struct request *request, int status, uint64_t version, uint64_t term)
 {
     stage_answer(request, status, version, term, NULL, 0);
     stage_run(&stage);

@@ -3,10 +3,11 @@
 #define TEST_FIXTURE open_all, close_all
 
 #include "client/rowan.h"
+#include "test/lib/temp_dir.h"
 #include "test/lib/unit.h"
 #include "toy.h"
 
-static char directory[] = "/tmp/rowan-sdk-XXXXXX";
+static struct temp_dir directory;
 static struct toy *toy;
 static struct rowan *rowan;
 
@@ -15,11 +16,10 @@ static int open_all(void **state)
     struct rowan_options options;
 
     (void)state;
-    strcpy(directory + sizeof directory - 7, "XXXXXX");
-    assert_non_null(mkdtemp(directory));
-    toy = toy_start(directory);
+    temp_dir_init(&directory);
+    toy = toy_start(directory.path);
     rowan_options_init(&options);
-    options.directory = directory;
+    options.directory = directory.path;
     options.depth = 4;
     assert_int_equal(rowan_open(&options, &rowan), 0);
     return 0;
@@ -27,14 +27,11 @@ static int open_all(void **state)
 
 static int close_all(void **state)
 {
-    char path[64];
-
     (void)state;
     rowan_close(rowan);
     toy_stop(toy);
-    snprintf(path, sizeof path, "%s/cm", directory);
-    unlink(path);
-    return rmdir(directory);
+    temp_dir_fini(&directory);
+    return 0;
 }
 
 TEST(what_was_put_is_got_until_it_is_deleted)
@@ -219,7 +216,7 @@ TEST(one_thread_waits_for_any_of_its_sessions)
     struct rowan_options options;
 
     rowan_options_init(&options);
-    options.directory = directory;
+    options.directory = directory.path;
     assert_int_equal(rowan_open(&options, &sessions[1]), 0);
     for (int second = 0; second < 2; second++) {
         callbacks = 0;
@@ -246,19 +243,19 @@ TEST(opening_tells_what_is_wrong)
 {
     struct rowan_options options;
     struct rowan *other;
-    char address[64];
+    char address[300];
 
     rowan_options_init(&options);
     options.open_timeout_ms = 50;
     assert_int_equal(rowan_open(&options, &other), ROWAN_EINVALID);
     options.directory = "/nowhere";
     assert_int_equal(rowan_open(&options, &other), ROWAN_ENOTFOUND);
-    snprintf(address, sizeof address, "shm:%s/nobody", directory);
+    snprintf(address, sizeof address, "shm:%s/nobody", directory.path);
     options.cm = address;
     assert_int_equal(rowan_open(&options, &other), ROWAN_EUNREACHABLE);
     options.cm = "pigeon:post";
     assert_int_equal(rowan_open(&options, &other), ROWAN_EUNSUPPORTED);
-    snprintf(address, sizeof address, "shm:%s/c", directory);
+    snprintf(address, sizeof address, "shm:%s/c", directory.path);
     options.cm = address;
     options.depth = 0;
     assert_int_equal(rowan_open(&options, &other), ROWAN_EINVALID);

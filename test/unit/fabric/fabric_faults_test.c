@@ -2,8 +2,7 @@
  * error, or the end of the connection, and the next connection works. */
 #include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
-#include "test/unit/fabric/shm_world.h"
-#include "test/unit/fabric/tcp_world.h"
+#include "test/unit/fabric/fabric_host.h"
 
 /* Two processes and their connection. */
 struct pair {
@@ -120,22 +119,15 @@ static void sweep(const struct fabric_backend *backend, uint64_t *skipped_ns)
     }
 }
 
-TEST(a_call_that_fails_costs_shm_a_connection_and_no_more)
+TEST(a_call_that_fails_costs_a_connection_and_no_more)
 {
-    struct shm_host host;
+    for (enum host_kind kind = OVER_SHM; kind <= OVER_TCP; kind++) {
+        struct fabric_host host;
 
-    shm_host_init(&host);
-    sweep(&host.backend, &host.skipped_ns);
-    shm_host_fini(&host);
-}
-
-TEST(a_call_that_fails_costs_tcp_a_connection_and_no_more)
-{
-    struct tcp_host host;
-
-    tcp_host_init(&host);
-    sweep(&host.backend, &host.skipped_ns);
-    tcp_host_fini(&host);
+        host_init(&host, kind);
+        sweep(&host.backend, &host.skipped_ns);
+        host_fini(&host);
+    }
 }
 
 UNIT_MAIN(NULL, NULL)

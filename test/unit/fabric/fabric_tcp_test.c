@@ -1,21 +1,15 @@
 /* fabric_tcp_test.c - the tcp backend against the conformance cases. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "test/lib/asserts.h"
 #include "test/lib/fabric_conformance.h"
-#include "test/unit/fabric/tcp_world.h"
+#include "test/unit/fabric/fabric_host.h"
 
 int main(void)
 {
-    struct tcp_host host;
+    struct fabric_host host;
     int failed;
 
-    tcp_host_init(&host);
+    host_init(&host, OVER_TCP);
     failed = fabric_conformance_run("fabric_tcp", &host.backend);
-    tcp_host_fini(&host);
+    host_fini(&host);
     return failed;
 }

@@ -1,29 +1,17 @@
 /* shm_address_test.c - who owns an address, and what is no address. */
-#define TEST_FIXTURE open_all, close_all
+#define TEST_FIXTURE open_all, close_host
 
 #include "common/base/error.h"
 #include "common/fabric/shm/shm.h"
 #include "test/lib/unit.h"
-#include "test/unit/fabric/shm_world.h"
+#include "test/unit/fabric/host_fixture.h"
 
 enum { PM_BYTES = 1 << 20, OWNER = 0, PEER = 1 };
-
-static struct shm_host host;
-static struct world world;
 
 static int open_all(void **state)
 {
     (void)state;
-    shm_host_init(&host);
-    world_open(&world, &host.backend, 2, PM_BYTES);
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    world_close(&world);
-    shm_host_fini(&host);
+    open_host(OVER_SHM, 2, PM_BYTES);
     return 0;
 }
 

@@ -1,10 +1,11 @@
 /* shm_garbage_test.c - peers that send nonsense: in the handshake, in the rings, in a zone's
  * control block. They lose their connection, and nobody else loses anything. */
-#define TEST_FIXTURE open_all, close_all
+#define TEST_FIXTURE open_all, close_host
 
 #include <dirent.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -12,26 +13,14 @@
 #include "common/base/random.h"
 #include "common/fabric/shm/shm.h"
 #include "test/lib/unit.h"
-#include "test/unit/fabric/shm_world.h"
+#include "test/unit/fabric/host_fixture.h"
 
 enum { PM_BYTES = 16 << 20, VICTIM = 0, PEER = 1, OTHER = 2 };
-
-static struct shm_host host;
-static struct world world;
 
 static int open_all(void **state)
 {
     (void)state;
-    shm_host_init(&host);
-    world_open(&world, &host.backend, 3, PM_BYTES);
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    world_close(&world);
-    shm_host_fini(&host);
+    open_host(OVER_SHM, 3, PM_BYTES);
     return 0;
 }
 

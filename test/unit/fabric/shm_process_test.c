@@ -5,23 +5,19 @@
  * the parent owns the zone and checks that it has them all, each whole, in the sender's order, at
  * 64 B strides.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_host, close_host
 
 #include <signal.h>
-#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/fabric/shm/shm.h"
+#include "test/lib/unit.h"
 #include "test/lib/wait.h"
-#include "test/unit/fabric/shm_world.h"
+#include "test/unit/fabric/fabric_host.h"
 
 enum { SENDERS = 3, SEGMENT = FABRIC_SEGMENT_BYTES, SEGMENTS = 6, DEPTH = 4 };
 enum { PM_BYTES = 32 << 20, BLOCK_PLACES = 8192, NEVER = -1 };
@@ -37,7 +33,7 @@ struct ledger {
     _Atomic uint32_t landed[SIDE_MAX]; /* blocks, by sender */
 };
 
-static struct shm_host host;
+static struct fabric_host host;
 static struct world world;
 static struct ledger *ledger;
 static struct fate fate;
@@ -81,7 +77,7 @@ static void child_run(uint32_t sender, uint64_t seed)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     random_init(&random, seed + sender);
     shm_step_hook_installed = meet_fate;
-    if (fabric_open("shm", NULL, &side->fabric) || shm_host_pm(&host, PM_BYTES, &side->pm) ||
+    if (fabric_open("shm", NULL, &side->fabric) || host_pm(&host, PM_BYTES, &side->pm) ||
         fabric_register(side->fabric, side->pm) ||
         fabric_endpoint_open(side->fabric, 0, &side->endpoint))
         _exit(3);
@@ -90,7 +86,7 @@ static void child_run(uint32_t sender, uint64_t seed)
         struct fabric_event events[64];
         unsigned count;
 
-        if (!conn && fabric_connect(side->endpoint, shm_host_address(&host, 0), 0, 0, &conn))
+        if (!conn && fabric_connect(side->endpoint, host_address(&host, 0), 0, 0, &conn))
             _exit(4);
         count = fabric_poll(side->endpoint, clock_now_ns(clock_system()), events, 64);
         for (unsigned i = 0; i < count; i++) {
@@ -261,7 +257,7 @@ static void finish(void)
 static int open_host(void **state)
 {
     (void)state;
-    shm_host_init(&host);
+    host_init(&host, OVER_SHM);
     ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(ledger != MAP_FAILED);
     memset(&world, 0, sizeof world);
@@ -277,7 +273,7 @@ static int close_host(void **state)
         children[sender] = 0;
     }
     munmap(ledger, sizeof *ledger);
-    shm_host_fini(&host);
+    host_fini(&host);
     return 0;
 }
 
@@ -315,11 +311,10 @@ WORLD_CASE(a_sender_killed_after_it_claimed_holds_nothing_up, killed_at(STEP_CLA
 WORLD_CASE(a_sender_killed_before_it_was_done_holds_nothing_up, killed_at(STEP_STORED))
 WORLD_CASE(a_sender_killed_when_it_was_done_holds_nothing_up, killed_at(STEP_DONE))
 
-static void senders_killed_at_any_moment_hold_nothing_up(void **state)
+TEST(senders_killed_at_any_moment_hold_nothing_up)
 {
     struct random random;
 
-    (void)state;
     random_init(&random, 9);
     for (unsigned round = 0; round < 10; round++) {
         uint32_t before;
@@ -371,7 +366,7 @@ static void owner_child_run(void)
         owner_poll();
 }
 
-static void a_stopped_owner_stops_no_sender_before_its_zone_is_dry(void **state)
+TEST(a_stopped_owner_stops_no_sender_before_its_zone_is_dry)
 {
     enum { BYTES = 32 << 10, FIT = SEGMENT / BYTES, COUNT = (DEPTH + 2) * FIT };
     const pid_t owner = fork();
@@ -379,7 +374,6 @@ static void a_stopped_owner_stops_no_sender_before_its_zone_is_dry(void **state)
     struct fabric_conn *conn = NULL;
     uint32_t tries = 0;
 
-    (void)state;
     if (owner == 0)
         owner_child_run();
     host.files = 1000;
@@ -388,8 +382,7 @@ static void a_stopped_owner_stops_no_sender_before_its_zone_is_dry(void **state)
         assert_true(clock_now_ns(clock_system()) < end_ns);
         if (side_count(&world.sides[1], FABRIC_CLOSED) == tries) {
             assert_int_equal(
-                fabric_connect(world.sides[1].endpoint, shm_host_address(&host, 0), 0, 0, &conn),
-                0);
+                fabric_connect(world.sides[1].endpoint, host_address(&host, 0), 0, 0, &conn), 0);
             tries++;
         }
         side_poll(&world, 1);
@@ -422,21 +415,4 @@ static void a_stopped_owner_stops_no_sender_before_its_zone_is_dry(void **state)
     world_close(&world);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_host, close_host)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_sender_killed_before_it_claims_holds_nothing_up),
-        CASE(a_sender_killed_after_it_closed_a_segment_holds_nothing_up),
-        CASE(a_sender_killed_after_it_claimed_holds_nothing_up),
-        CASE(a_sender_killed_before_it_was_done_holds_nothing_up),
-        CASE(a_sender_killed_when_it_was_done_holds_nothing_up),
-        CASE(senders_killed_at_any_moment_hold_nothing_up),
-        CASE(a_sender_stopped_after_it_claimed_is_voided),
-        CASE(a_sender_stopped_before_it_was_done_is_voided),
-        CASE(a_stopped_owner_stops_no_sender_before_its_zone_is_dry),
-    };
-
-    return cmocka_run_group_tests_name("shm_process", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* shm_sleep_test.c - what ends the sleep of an endpoint, and that nothing else costs a system call.
  * No reactor runs: a case arms the endpoint's event source as a reactor would, lets a peer act, and
  * looks whether the descriptor is readable. */
-#define TEST_FIXTURE open_all, close_all
+#define TEST_FIXTURE open_all, close_host
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -9,7 +9,7 @@
 #include "common/base/error.h"
 #include "common/fabric/shm/shm.h"
 #include "test/lib/unit.h"
-#include "test/unit/fabric/shm_world.h"
+#include "test/unit/fabric/host_fixture.h"
 
 enum { OWNER, SENDER, OTHER, SIDES };
 enum {
@@ -19,26 +19,15 @@ enum {
     FIT = SEGMENT / BLOCK
 };
 
-static struct shm_host host;
-static struct world world;
 static struct fabric_conn *conn, *passive;
 
 static int open_all(void **state)
 {
     (void)state;
-    shm_host_init(&host);
-    world_open(&world, &host.backend, SIDES, PM_BYTES);
+    open_host(OVER_SHM, SIDES, PM_BYTES);
     side_open_zone(&world, OWNER, 4, 0);
     world_connect(&world, SENDER, OWNER, 0, &conn, &passive);
     world_poll_times(&world, 10);
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    world_close(&world);
-    shm_host_fini(&host);
     return 0;
 }
 

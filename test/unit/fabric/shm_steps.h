@@ -10,14 +10,12 @@
 #include "common/fabric/shm/shm.h"
 #include "common/pm/pm_file.h"
 #include "test/lib/wait.h"
-#include "test/unit/fabric/shm_world.h"
+#include "test/unit/fabric/host_fixture.h"
 
 enum { OWNER, STOPPED, OTHER, SIDES };
 enum { SEGMENT = FABRIC_SEGMENT_BYTES, BYTES = 32 << 10, FIT = SEGMENT / BYTES, DEPTH = 2 };
 enum { PM_BYTES = 48 << 20 };
 
-static struct shm_host host;
-static struct world world;
 static struct fabric_conn *conns[SIDES], *passive[SIDES];
 static uint32_t numbers[SIDES];
 static enum pm_durability durability = PM_NONE; /* of the next case */
@@ -41,7 +39,7 @@ static inline int open_all(void **state)
     (void)state;
     memset(&stop, 0, sizeof stop);
     memset(numbers, 0, sizeof numbers);
-    shm_host_init(&host);
+    host_init(&host, OVER_SHM);
     host.durability = durability;
     durability = PM_NONE;
     world_open(&world, &host.backend, SIDES, PM_BYTES);
@@ -54,11 +52,8 @@ static inline int open_all(void **state)
 
 static inline int close_all(void **state)
 {
-    (void)state;
     shm_step_hook_installed = NULL;
-    world_close(&world);
-    shm_host_fini(&host);
-    return 0;
+    return close_host(state);
 }
 
 /* One block as one batch, handed over at once. */

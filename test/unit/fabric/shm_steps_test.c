@@ -1,14 +1,12 @@
 /* shm_steps_test.c - a sender stopped between two steps of a Rowan send (S1 to S5 in shm_rowan.c)
  * while the owner and another sender go on.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
+#define TEST_FIXTURE open_all, close_all
 
-#include <cmocka.h>
+#include <sys/mman.h>
 
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/shm_steps.h"
 
 /* --- S4 against Z5 --- */
@@ -54,9 +52,8 @@ static void pause_all(void)
     assert_int_equal(owner_count(FABRIC_SEALED), 0);
 }
 
-static void a_pause_of_the_whole_host_voids_no_claim(void **state)
+TEST(a_pause_of_the_whole_host_voids_no_claim)
 {
-    (void)state;
     stop.at = STEP_STORED;
     stop.run = pause_all;
     send_block(STOPPED, BYTES);
@@ -69,14 +66,13 @@ static void a_pause_of_the_whole_host_voids_no_claim(void **state)
 
 /* A sender that is dead needs no second's grace. Its steps up to S2 are made by hand: a hook could
  * not leave the steps half done. */
-static void a_claim_of_the_dead_is_voided_at_once(void **state)
+TEST(a_claim_of_the_dead_is_voided_at_once)
 {
     struct shm_welcome welcome;
     struct zone_control *control;
     void *memory;
     int fds[2];
 
-    (void)state;
     zone_describe((struct shm_zone *)world.sides[OWNER].zone, &welcome, fds);
     assert_int_equal(memory_map(fds[0], zone_control_bytes(DEPTH), &memory), 0);
     control = memory;
@@ -109,11 +105,10 @@ static void reuse_the_slot(void)
     others_send(FIT / 2);
 }
 
-static void a_late_sender_harms_no_later_segment(void **state)
+TEST(a_late_sender_harms_no_later_segment)
 {
     uint32_t next[SIDE_MAX] = {0};
 
-    (void)state;
     stop.at = STEP_CLAIMED;
     stop.run = reuse_the_slot;
     send_block(STOPPED, BYTES);
@@ -138,11 +133,10 @@ static void move_on_two_segments(void)
     assert_int_equal(owner_count(FABRIC_SEALED), 2);
 }
 
-static void a_sender_that_has_not_claimed_goes_to_the_segment_of_now(void **state)
+TEST(a_sender_that_has_not_claimed_goes_to_the_segment_of_now)
 {
     uint32_t next[SIDE_MAX] = {0};
 
-    (void)state;
     send_block(OTHER, 64);
     stop.at = STEP_INTENT;
     stop.run = move_on_two_segments;
@@ -193,9 +187,8 @@ static void owner_closes(void)
     fabric_conn_close(passive[STOPPED]);
 }
 
-static void nothing_is_claimed_after_the_owner_closed(void **state)
+TEST(nothing_is_claimed_after_the_owner_closed)
 {
-    (void)state;
     stop.at = STEP_INTENT;
     stop.run = owner_closes;
     send_block(STOPPED, BYTES);
@@ -248,9 +241,8 @@ static void others_join(void)
         assert_int_equal(join_again(), 2 + (int)i);
 }
 
-static void a_sender_slot_is_not_given_again_before_its_sender_is_gone(void **state)
+TEST(a_sender_slot_is_not_given_again_before_its_sender_is_gone)
 {
-    (void)state;
     assert_int_equal(((struct shm_conn *)passive[STOPPED])->zone_member, 0);
     stop.at = STEP_CLAIMED;
     stop.run = others_join;
@@ -290,9 +282,8 @@ static bool send_into_a_slow_medium(void)
     return true;
 }
 
-static void f2_landed_waits_for_the_fence(void **state)
+TEST_WITH(f2_landed_waits_for_the_fence, open_fencing, close_fencing)
 {
-    (void)state;
     if (!send_into_a_slow_medium())
         skip();
     atomic_store(&sync_result, 0);
@@ -300,9 +291,8 @@ static void f2_landed_waits_for_the_fence(void **state)
     assert_int_equal(atomic_load(&syncs), 2);
 }
 
-static void a_failed_sync_breaks_the_connection(void **state)
+TEST_WITH(a_failed_sync_breaks_the_connection, open_fencing, close_fencing)
 {
-    (void)state;
     if (!send_into_a_slow_medium())
         skip();
     atomic_store(&sync_result, -1);
@@ -311,9 +301,8 @@ static void a_failed_sync_breaks_the_connection(void **state)
     assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
 }
 
-static void f9_closing_does_not_wait_for_a_sync(void **state)
+TEST_WITH(f9_closing_does_not_wait_for_a_sync, open_fencing, close_fencing)
 {
-    (void)state;
     if (!send_into_a_slow_medium())
         skip();
     fabric_conn_close(passive[STOPPED]);
@@ -348,12 +337,12 @@ static uint64_t syncs_for(uint32_t blocks, uint32_t depth)
     return pm_sync_count(pm) - before;
 }
 
-static void blocks_that_are_under_way_together_share_the_syncs_of_the_peers_file(void **state)
+TEST_WITH(blocks_that_are_under_way_together_share_the_syncs_of_the_peers_file, open_fencing,
+          close_fencing)
 {
     enum { BLOCKS = 640, DEEP = 64 };
     uint64_t alone, together;
 
-    (void)state;
     if (((struct shm_conn *)conns[OTHER])->rowan->pm->durability != PM_FENCE)
         skip();
     alone = syncs_for(BLOCKS, 1);
@@ -383,32 +372,4 @@ WORLD_CASE(a_grant_is_not_revoked_while_its_writer_has_not_said_that_it_stored,
            write_bulk(STEP_WRITTEN, revoke_amid))
 WORLD_CASE(a_closed_connections_grant_waits_for_its_writer, write_bulk(STEP_BUSY, close_amid))
 
-#define FENCING(function) cmocka_unit_test_setup_teardown(function, open_fencing, close_fencing)
-#define CASE(function)    cmocka_unit_test_setup_teardown(function, open_all, close_all)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_claim_not_stored_for_long_is_voided_and_breaks),
-        CASE(a_claim_stored_but_not_done_is_voided_and_breaks),
-        CASE(a_pause_of_the_whole_host_voids_no_claim),
-        CASE(a_claim_of_the_dead_is_voided_at_once),
-        CASE(a_late_sender_harms_no_later_segment),
-        CASE(a_sender_that_has_not_claimed_goes_to_the_segment_of_now),
-        CASE(a_segment_left_full_is_closed_by_the_next_sender),
-        CASE(a_segment_left_full_is_closed_by_its_owner),
-        CASE(nothing_is_claimed_after_the_owner_closed),
-        CASE(a_claim_taken_when_the_owner_closes_is_unknown),
-        CASE(a_claim_done_when_the_owner_closes_is_unknown),
-        CASE(a_sender_slot_is_not_given_again_before_its_sender_is_gone),
-        CASE(a_grant_is_not_revoked_while_its_writer_may_store),
-        CASE(a_grant_is_not_revoked_while_its_writer_has_not_said_that_it_stored),
-        CASE(a_closed_connections_grant_waits_for_its_writer),
-        FENCING(f2_landed_waits_for_the_fence),
-        FENCING(a_failed_sync_breaks_the_connection),
-        FENCING(f9_closing_does_not_wait_for_a_sync),
-        FENCING(blocks_that_are_under_way_together_share_the_syncs_of_the_peers_file),
-    };
-
-    return cmocka_run_group_tests_name("shm_steps", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -3,14 +3,7 @@
 #ifndef TEST_SIM_HOST_H
 #define TEST_SIM_HOST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
+#include "test/lib/asserts.h"
 #include "test/lib/fabric_conformance.h"
 #include "test/sim/sim_fabric.h"
 #include "test/sim/sim_pm.h"

@@ -12,7 +12,7 @@
 
 #include "test/lib/soft_verbs.h"
 
-enum { MEMORY_BYTES = 1 << 16, DEPTH = 16, QKEY = 0x1234, HEADER_BYTES = 40 };
+enum { MEMORY_BYTES = 1 << 16, DEPTH = 16, QKEY = 0x1234 };
 
 /* One process with one queue pair. */
 struct end {
@@ -36,6 +36,7 @@ struct plan {
     uint8_t max_rd_atomic;
     uint8_t gid_index;
     uint32_t receive_psn;
+    int completions; /* room for them; 0: enough */
 };
 
 __attribute__((unused)) static const struct plan rc_plan = {
@@ -75,7 +76,8 @@ static inline void end_open(struct end *end, const struct plan *plan)
     assert_int_equal(ibv_query_gid(end->context, 1, plan->gid_index, &end->gid), 0);
     end->pd = ibv_alloc_pd(end->context);
     end->channel = ibv_create_comp_channel(end->context);
-    end->cq = ibv_create_cq(end->context, 4 * DEPTH, end, end->channel, 0);
+    end->cq = ibv_create_cq(end->context, plan->completions ? plan->completions : 4 * DEPTH, end,
+                            end->channel, 0);
     if (plan->has_srq)
         init.srq = end->srq = ibv_create_srq(end->pd, &srq);
     init.send_cq = init.recv_cq = end->cq;

@@ -6,63 +6,6 @@
 #include "test/lib/unit.h"
 #include "test/unit/fabric/soft_pair.h"
 
-TEST(a_message_lands_in_the_oldest_receive_of_a_shared_queue)
-{
-    struct end ends[2];
-    struct ibv_wc wc;
-
-    pair_open(ends, &srq_plan);
-    memset(ends[0].memory, 'x', 3000);
-    assert_int_equal(post_receive(&ends[1], 1, 0, 4096), 0);
-    assert_int_equal(post_receive(&ends[1], 2, 4096, 4096), 0);
-    assert_int_equal(send_signalled(&ends[0], 10, 0, 3000), 0);
-    assert_int_equal(send_signalled(&ends[0], 11, 0, 0), 0);
-    wc = next_wc(&ends[1]);
-    assert_int_equal(wc.wr_id, 1);
-    assert_int_equal(wc.opcode, IBV_WC_RECV);
-    assert_int_equal(wc.byte_len, 3000);
-    wc = next_wc(&ends[1]);
-    assert_int_equal(wc.wr_id, 2);
-    assert_int_equal(wc.byte_len, 0);
-    assert_memory_equal(ends[0].memory, ends[1].memory, 3000);
-    assert_int_equal(ends[1].memory[3000], 0);
-    expect(&ends[0], 10, IBV_WC_SUCCESS);
-    expect(&ends[0], 11, IBV_WC_SUCCESS);
-    pair_close(ends);
-}
-
-TEST(a_datagram_arrives_behind_a_header)
-{
-    struct end ends[2];
-    struct ibv_ah_attr path;
-    struct ibv_ah *ah;
-    struct ibv_sge sge;
-    struct ibv_send_wr wr = {.wr_id = 5, .num_sge = 1, .opcode = IBV_WR_SEND, .sg_list = &sge};
-    struct ibv_send_wr *bad;
-    struct ibv_wc wc;
-
-    pair_open(ends, &ud_plan);
-    path = path_to(&ends[1], &ud_plan);
-    ah = ibv_create_ah(ends[0].pd, &path);
-    sge = piece(&ends[0], 0, 1024);
-    memset(ends[0].memory, 'd', 1024);
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.wr.ud.ah = ah;
-    wr.wr.ud.remote_qpn = ends[1].qp->qp_num;
-    wr.wr.ud.remote_qkey = QKEY;
-    assert_int_equal(post_receive(&ends[1], 1, 0, 2048), 0);
-    assert_int_equal(ibv_post_send(ends[0].qp, &wr, &bad), 0);
-    expect(&ends[0], 5, IBV_WC_SUCCESS);
-    wc = next_wc(&ends[1]);
-    assert_int_equal(wc.wr_id, 1);
-    assert_int_equal(wc.byte_len, HEADER_BYTES + 1024);
-    assert_true(wc.wc_flags & IBV_WC_GRH);
-    assert_int_equal(wc.src_qp, ends[0].qp->qp_num);
-    assert_memory_equal(ends[0].memory, ends[1].memory + HEADER_BYTES, 1024);
-    ibv_destroy_ah(ah);
-    pair_close(ends);
-}
-
 TEST(reads_and_writes_reach_what_the_key_grants_and_nothing_else)
 {
     struct end ends[2];
@@ -148,37 +91,6 @@ TEST(only_inline_bytes_are_read_when_they_are_posted)
     expect(&ends[1], 2, IBV_WC_SUCCESS);
     assert_int_equal(ends[1].memory[63], 'a');
     assert_int_equal(ends[1].memory[64], 'b');
-    pair_close(ends);
-}
-
-TEST(an_armed_queue_tells_of_the_next_completion)
-{
-    struct end ends[2];
-    struct ibv_cq *cq;
-    void *context;
-    struct ibv_wc wc;
-
-    pair_open(ends, &rc_plan);
-    assert_int_equal(fcntl(ends[1].channel->fd, F_SETFL, O_NONBLOCK), 0);
-    assert_int_equal(post_receive(&ends[1], 1, 0, 64), 0);
-    assert_int_equal(post_receive(&ends[1], 2, 0, 64), 0);
-    assert_int_equal(post_receive(&ends[1], 3, 0, 64), 0);
-    assert_int_equal(send_signalled(&ends[0], 1, 0, 64), 0);
-    expect(&ends[0], 1, IBV_WC_SUCCESS);
-    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), -1);
-    assert_int_equal(ibv_req_notify_cq(ends[1].cq, 0), 0);
-    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), -1);
-    assert_int_equal(send_signalled(&ends[0], 2, 0, 64), 0);
-    assert_int_equal(send_signalled(&ends[0], 3, 0, 64), 0);
-    expect(&ends[0], 2, IBV_WC_SUCCESS);
-    expect(&ends[0], 3, IBV_WC_SUCCESS);
-    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), 0);
-    assert_ptr_equal(cq, ends[1].cq);
-    assert_ptr_equal(context, &ends[1]);
-    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), -1);
-    ibv_ack_cq_events(cq, 1);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(ibv_poll_cq(ends[1].cq, 1, &wc), 1);
     pair_close(ends);
 }
 

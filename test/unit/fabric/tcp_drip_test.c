@@ -6,12 +6,10 @@
 #include "common/fabric/tcp/tcp.h"
 #include "test/lib/tcp_raw.h"
 #include "test/lib/unit.h"
-#include "test/unit/fabric/tcp_world.h"
+#include "test/unit/fabric/host_fixture.h"
 
 enum { PM_BYTES = 1 << 20, SOME = 100, MOST_S = PARTIAL_NS / NS_PER_S };
 
-static struct tcp_host host;
-static struct world world;
 static uint64_t clock_ns;
 static int fd; /* the peer */
 static const struct partial *in;
@@ -33,11 +31,11 @@ static int open_client(void **state)
     struct sockaddr_in address;
 
     (void)state;
-    tcp_host_init(&host);
+    host_init(&host, OVER_TCP);
     host.backend.now_ns = ticking_ns;
     clock_ns = NS_PER_S;
     world_open(&world, &host.backend, 1, PM_BYTES);
-    address = tcp_host_sockaddr(&host, 0, 0);
+    address = host_sockaddr(&host, 0, 0);
     fd = raw_connect(&address);
     hello.identity.kind = FABRIC_CLIENT;
     if (fd < 0 || !raw_send(fd, &hello, sizeof hello))
@@ -49,11 +47,8 @@ static int open_client(void **state)
 
 static int close_client(void **state)
 {
-    (void)state;
     close(fd);
-    world_close(&world);
-    tcp_host_fini(&host);
-    return 0;
+    return close_host(state);
 }
 
 static void poll_for_a_while(void)

@@ -8,13 +8,11 @@
 #include "common/fabric/tcp/tcp.h"
 #include "test/lib/tcp_raw.h"
 #include "test/lib/unit.h"
-#include "test/unit/fabric/tcp_world.h"
+#include "test/unit/fabric/host_fixture.h"
 
 enum { OWNER, FIRST, SECOND, SIDES };
 enum { PM_BYTES = 16 << 20, BYTES = 64 << 10, WAIT_MS = 5000 };
 
-static struct tcp_host host;
-static struct world world;
 static struct fabric_conn *conns[SIDES];
 
 /* The owner's PM: which bytes were stored or flushed, and which of them before the last fence. */
@@ -57,8 +55,7 @@ static int open_all(void **state)
     struct fabric_conn *passive;
 
     (void)state;
-    tcp_host_init(&host);
-    world_open(&world, &host.backend, SIDES, PM_BYTES);
+    open_host(OVER_TCP, SIDES, PM_BYTES);
     pm = world.sides[OWNER].pm;
     file_ops = pm->ops;
     ops = *file_ops;
@@ -79,13 +76,10 @@ static int open_all(void **state)
 
 static int close_all(void **state)
 {
-    (void)state;
     world.sides[OWNER].pm->ops = file_ops;
-    world_close(&world);
-    tcp_host_fini(&host);
     free(written);
     free(fenced);
-    return 0;
+    return close_host(state);
 }
 
 static void post(unsigned side, uint32_t number, uint32_t bytes)
@@ -196,7 +190,7 @@ TEST(f12_what_landed_of_one_shut_out_is_durable_when_that_is_told)
 
 TEST(an_acknowledgement_of_what_was_not_sent_ends_the_connection)
 {
-    struct sockaddr_in address = tcp_host_sockaddr(&host, SIDES, 0);
+    struct sockaddr_in address = host_sockaddr(&host, SIDES, 0);
     const int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
     struct tcp_greeting hello, answer = raw_hello(0, 0);
     struct side *side = &world.sides[SECOND];
@@ -211,8 +205,7 @@ TEST(an_acknowledgement_of_what_was_not_sent_ends_the_connection)
     answer.kind = GREETING_WELCOME;
     answer.zone = 1;
     answer.token = 99;
-    assert_int_equal(fabric_connect(side->endpoint, tcp_host_address(&host, SIDES), 0, 0, &conn),
-                     0);
+    assert_int_equal(fabric_connect(side->endpoint, host_address(&host, SIDES), 0, 0, &conn), 0);
     messages = accept(listener, NULL, NULL);
     while (raw_receive(messages, &hello, sizeof hello) == 0)
         world_poll(&world);

@@ -1,35 +1,24 @@
 /* tcp_fork_test.c - copies of sockets, as a fork leaves them: a connection that ends is gone all the
  * same, and an endpoint that the other process closes goes on in this one. */
-#define TEST_FIXTURE open_all, close_all
+#define TEST_FIXTURE open_all, close_host
 
 #include <sys/wait.h>
 
 #include "common/fabric/tcp/tcp.h"
 #include "test/lib/tcp_raw.h"
 #include "test/lib/unit.h"
-#include "test/unit/fabric/tcp_world.h"
+#include "test/unit/fabric/host_fixture.h"
 
 enum { OWNER, OTHER, SIDES, PM_BYTES = 16 << 20, MOST_FD = 1024 };
 
-static struct tcp_host host;
-static struct world world;
 static struct fabric_conn *active, *passive;
 
 static int open_all(void **state)
 {
     (void)state;
-    tcp_host_init(&host);
-    world_open(&world, &host.backend, SIDES, PM_BYTES);
+    open_host(OVER_TCP, SIDES, PM_BYTES);
     side_open_zone(&world, OWNER, 2, 2);
     world_connect(&world, OTHER, OWNER, 0, &active, &passive);
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    world_close(&world);
-    tcp_host_fini(&host);
     return 0;
 }
 

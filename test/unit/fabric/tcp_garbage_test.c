@@ -1,24 +1,17 @@
 /* tcp_garbage_test.c - a peer that sends bytes as it likes: cut anywhere, stopped anywhere, or plain
  * nonsense. What is right arrives, what is not costs that peer its connection, and another one goes on.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_all, close_all
 
 #include "common/base/error.h"
 #include "common/fabric/tcp/tcp.h"
 #include "test/lib/tcp_raw.h"
-#include "test/unit/fabric/tcp_world.h"
+#include "test/lib/unit.h"
+#include "test/unit/fabric/host_fixture.h"
 
 enum { OWNER, OTHER, RAW, SIDES = 2 };
 enum { PM_BYTES = 32 << 20, SEGMENT = FABRIC_SEGMENT_BYTES, STREAM_BYTES = 1 << 20 };
 
-static struct tcp_host host;
-static struct world world;
 static struct fabric_conn *other, *other_passive;
 static uint32_t other_blocks;
 static uint8_t stream[STREAM_BYTES];
@@ -30,8 +23,7 @@ static struct tcp_greeting welcome;
 static int open_all(void **state)
 {
     (void)state;
-    tcp_host_init(&host);
-    world_open(&world, &host.backend, SIDES, PM_BYTES);
+    open_host(OVER_TCP, SIDES, PM_BYTES);
     messages = blocks = -1;
     other_blocks = 0;
     return 0;
@@ -48,11 +40,8 @@ static void close_raw(void)
 
 static int close_all(void **state)
 {
-    (void)state;
     close_raw();
-    world_close(&world);
-    tcp_host_fini(&host);
-    return 0;
+    return close_host(state);
 }
 
 static struct side *owner(void)
@@ -62,7 +51,7 @@ static struct side *owner(void)
 
 static int connect_raw(void)
 {
-    const struct sockaddr_in address = tcp_host_sockaddr(&host, OWNER, 0);
+    const struct sockaddr_in address = host_sockaddr(&host, OWNER, 0);
     const int fd = raw_connect(&address);
 
     assert_true(fd >= 0);
@@ -159,12 +148,11 @@ static void other_works(void)
 
 /* --- cut anywhere --- */
 
-static void blocks_cut_at_every_byte_land(void **state)
+TEST(blocks_cut_at_every_byte_land)
 {
     static const uint32_t first[] = {64, 192, 64}, second[] = {128};
     uint32_t bytes;
 
-    (void)state;
     bytes = raw_frame(stream, 0, first, 3);
     bytes += raw_frame(stream + bytes, 3, second, 1);
     side_open_zone(&world, OWNER, 4, 4);
@@ -210,7 +198,7 @@ WORLD_CASE(blocks_that_come_byte_by_byte_land_in_the_last_segment,
            blocks_that_come_byte_by_byte_land(1))
 
 /* Frames of all sizes, sent in pieces of all sizes, while segments come late. */
-static void blocks_in_random_pieces_land_in_order(void **state)
+TEST(blocks_in_random_pieces_land_in_order)
 {
     enum { BLOCKS = 3000, SEGMENTS = 7 };
     static uint8_t frame[TCP_FRAME_HEAD_BYTES + 40 * 65536];
@@ -218,7 +206,6 @@ static void blocks_in_random_pieces_land_in_order(void **state)
     struct random random;
     uint64_t ack = 0;
 
-    (void)state;
     random_init(&random, 11);
     side_open_zone(&world, OWNER, 8, 0);
     shake_hands();
@@ -256,11 +243,10 @@ static void blocks_in_random_pieces_land_in_order(void **state)
 }
 
 /* Each frame would fit into the buffer, and its block not into the zone. */
-static void small_frames_that_find_the_zone_full_wait(void **state)
+TEST(small_frames_that_find_the_zone_full_wait)
 {
     enum { SMALL = 3 << 10, FITS = SEGMENT / SMALL, COUNT = FITS + 20 };
 
-    (void)state;
     side_open_zone(&world, OWNER, 4, 1);
     connect_other();
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -282,13 +268,12 @@ static void small_frames_that_find_the_zone_full_wait(void **state)
     assert_int_equal(world_walk_zone(&world, OWNER, 2, (uint32_t[SIDE_MAX]){0}), COUNT);
 }
 
-static void messages_cut_at_every_byte_arrive(void **state)
+TEST(messages_cut_at_every_byte_arrive)
 {
     static uint8_t text[70000];
     const uint32_t sizes[] = {5, 0, 24};
     uint32_t bytes = 0, got = 0;
 
-    (void)state;
     pattern_fill(text, sizeof text, 1);
     for (uint32_t i = 0; i < 3; i++)
         bytes += raw_message(stream + bytes, i, text, sizes[i]);
@@ -311,11 +296,10 @@ static void messages_cut_at_every_byte_arrive(void **state)
     }
 }
 
-static void a_greeting_cut_at_every_byte_is_answered(void **state)
+TEST(a_greeting_cut_at_every_byte_is_answered)
 {
     const struct tcp_greeting hello = raw_hello(RAW, 0);
 
-    (void)state;
     for (uint32_t cut = 0; cut <= sizeof hello; cut++) {
         messages = connect_raw();
         assert_true(raw_send(messages, &hello, cut));
@@ -344,12 +328,11 @@ static void is_thrown_out(bool on_blocks, uint32_t bytes)
     other_works();
 }
 
-static void lengths_of_blocks_that_lie_end_the_connection(void **state)
+TEST(lengths_of_blocks_that_lie_end_the_connection)
 {
     static const uint32_t none[] = {64, 0, 64}, beyond[] = {TCP_BLOCK_BYTES + 64},
                           wrapped[] = {UINT16_MAX * 64};
 
-    (void)state;
     side_open_zone(&world, OWNER, 4, 4);
     connect_other();
     is_thrown_out(true, raw_frame_head(stream, none, 3));
@@ -357,7 +340,7 @@ static void lengths_of_blocks_that_lie_end_the_connection(void **state)
     is_thrown_out(true, raw_frame_head(stream, wrapped, 1));
 }
 
-static void heads_of_frames_that_lie_end_the_connection(void **state)
+TEST(heads_of_frames_that_lie_end_the_connection)
 {
     struct tcp_frame_head heads[] = {
         {.magic = TCP_FRAME_MAGIC, .blocks = 0},
@@ -368,7 +351,6 @@ static void heads_of_frames_that_lie_end_the_connection(void **state)
         {.magic = 0, .blocks = 1},
     };
 
-    (void)state;
     side_open_zone(&world, OWNER, 4, 4);
     connect_other();
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
@@ -377,7 +359,7 @@ static void heads_of_frames_that_lie_end_the_connection(void **state)
     }
 }
 
-static void heads_of_messages_that_lie_end_the_connection(void **state)
+TEST(heads_of_messages_that_lie_end_the_connection)
 {
     const struct tcp_message_head heads[] = {
         {.magic = TCP_MESSAGE_MAGIC, .bytes = FABRIC_MAX_MESSAGE_BYTES + 1},
@@ -387,7 +369,6 @@ static void heads_of_messages_that_lie_end_the_connection(void **state)
         {.magic = TCP_MESSAGE_MAGIC ^ 1, .bytes = 8},
     };
 
-    (void)state;
     connect_other();
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
         memcpy(stream, &heads[i], sizeof heads[i]);
@@ -395,11 +376,10 @@ static void heads_of_messages_that_lie_end_the_connection(void **state)
     }
 }
 
-static void messages_before_the_nonsense_arrive(void **state)
+TEST(messages_before_the_nonsense_arrive)
 {
     const uint32_t bytes = raw_message(stream, 0, "right", 5);
 
-    (void)state;
     memset(stream + bytes, 0x5a, 64);
     shake_hands();
     assert_true(raw_send(messages, stream, bytes + 64));
@@ -408,11 +388,10 @@ static void messages_before_the_nonsense_arrive(void **state)
     assert_memory_equal(side_event(owner(), FABRIC_MESSAGE, 0)->data, "right", 5);
 }
 
-static void garbage_instead_of_a_greeting_is_closed_at_once(void **state)
+TEST(garbage_instead_of_a_greeting_is_closed_at_once)
 {
     struct random random;
 
-    (void)state;
     connect_other();
     random_init(&random, 5);
     for (uint32_t round = 0; round < 200; round++) {
@@ -431,11 +410,10 @@ static void garbage_instead_of_a_greeting_is_closed_at_once(void **state)
     assert_int_equal(side_count(owner(), FABRIC_CLOSED), 0);
 }
 
-static void another_layout_is_told_so(void **state)
+TEST(another_layout_is_told_so)
 {
     struct tcp_greeting hello = raw_hello(RAW, 0);
 
-    (void)state;
     hello.layouts = (struct greeting_layouts){VERSION_TCP_HIGHEST + 1, VERSION_TCP_HIGHEST + 2};
     messages = connect_raw();
     assert_true(raw_send(messages, &hello, sizeof hello));
@@ -446,11 +424,10 @@ static void another_layout_is_told_so(void **state)
     assert_int_equal(owner()->event_count, 0);
 }
 
-static void a_newer_peer_that_speaks_our_layout_too_is_welcome(void **state)
+TEST(a_newer_peer_that_speaks_our_layout_too_is_welcome)
 {
     struct tcp_greeting hello = raw_hello(RAW, 0);
 
-    (void)state;
     hello.layouts = (struct greeting_layouts){VERSION_TCP_HIGHEST, VERSION_TCP_HIGHEST + 5};
     messages = connect_raw();
     assert_true(raw_send(messages, &hello, sizeof hello));
@@ -460,11 +437,10 @@ static void a_newer_peer_that_speaks_our_layout_too_is_welcome(void **state)
                      VERSION_TCP_HIGHEST);
 }
 
-static void a_wrong_token_finds_no_connection(void **state)
+TEST(a_wrong_token_finds_no_connection)
 {
     struct tcp_greeting hello = raw_hello(RAW, 0);
 
-    (void)state;
     side_open_zone(&world, OWNER, 2, 2);
     messages = connect_raw();
     assert_true(raw_send(messages, &hello, sizeof hello));
@@ -489,12 +465,11 @@ static void a_wrong_token_finds_no_connection(void **state)
 
 /* --- silence --- */
 
-static void half_a_handshake_ends_after_its_time(void **state)
+TEST(half_a_handshake_ends_after_its_time)
 {
     const struct tcp_greeting hello = raw_hello(RAW, 0);
     int nothing, half;
 
-    (void)state;
     side_open_zone(&world, OWNER, 2, 2);
     nothing = connect_raw();
     half = connect_raw();
@@ -540,9 +515,8 @@ static uint32_t begin_a_block(uint32_t left)
     return sent;
 }
 
-static void a_sender_stalled_in_a_block_does_not_hold_the_segment(void **state)
+TEST(a_sender_stalled_in_a_block_does_not_hold_the_segment)
 {
-    (void)state;
     begin_a_block(1);
     world_poll_times(&world, 100);
     assert_int_equal(side_count(owner(), FABRIC_SEALED), 0); /* its last byte may still come */
@@ -558,11 +532,10 @@ static void a_sender_stalled_in_a_block_does_not_hold_the_segment(void **state)
     other_works();
 }
 
-static void a_cut_block_whose_rest_comes_in_time_lands(void **state)
+TEST(a_cut_block_whose_rest_comes_in_time_lands)
 {
     uint32_t sent;
 
-    (void)state;
     sent = begin_a_block(BYTES - 1000);
     assert_int_equal(side_count(owner(), FABRIC_SEALED), 0);
     assert_true(raw_send(blocks, stream + sent, BYTES - 1000));
@@ -571,30 +544,4 @@ static void a_cut_block_whose_rest_comes_in_time_lands(void **state)
     assert_int_equal(world_walk_segment(&world, OWNER, 0, (uint32_t[SIDE_MAX]){0}), FIT);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(blocks_cut_at_every_byte_land),
-        CASE(blocks_that_come_byte_by_byte_land_with_room),
-        CASE(blocks_that_come_byte_by_byte_land_in_the_last_segment),
-        CASE(blocks_in_random_pieces_land_in_order),
-        CASE(small_frames_that_find_the_zone_full_wait),
-        CASE(messages_cut_at_every_byte_arrive),
-        CASE(a_greeting_cut_at_every_byte_is_answered),
-        CASE(lengths_of_blocks_that_lie_end_the_connection),
-        CASE(heads_of_frames_that_lie_end_the_connection),
-        CASE(heads_of_messages_that_lie_end_the_connection),
-        CASE(messages_before_the_nonsense_arrive),
-        CASE(garbage_instead_of_a_greeting_is_closed_at_once),
-        CASE(another_layout_is_told_so),
-        CASE(a_newer_peer_that_speaks_our_layout_too_is_welcome),
-        CASE(a_wrong_token_finds_no_connection),
-        CASE(half_a_handshake_ends_after_its_time),
-        CASE(a_sender_stalled_in_a_block_does_not_hold_the_segment),
-        CASE(a_cut_block_whose_rest_comes_in_time_lands),
-    };
-
-    return cmocka_run_group_tests_name("tcp_garbage", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

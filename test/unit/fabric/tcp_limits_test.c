@@ -1,6 +1,6 @@
 /* tcp_limits_test.c - what is bounded: addresses, descriptors, connections, memory, and how much a
  * peer that does not read, or an owner who releases nothing, can pile up. */
-#define TEST_FIXTURE open_all, close_all
+#define TEST_FIXTURE open_all, close_host
 
 #include <poll.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include "common/reactor/descriptors.h"
 #include "test/lib/tcp_raw.h"
 #include "test/lib/unit.h"
-#include "test/unit/fabric/tcp_world.h"
+#include "test/unit/fabric/host_fixture.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -29,22 +29,10 @@
 
 enum { OWNER, OTHER, SIDES, PM_BYTES = 16 << 20 };
 
-static struct tcp_host host;
-static struct world world;
-
 static int open_all(void **state)
 {
     (void)state;
-    tcp_host_init(&host);
-    world_open(&world, &host.backend, SIDES, PM_BYTES);
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    world_close(&world);
-    tcp_host_fini(&host);
+    open_host(OVER_TCP, SIDES, PM_BYTES);
     return 0;
 }
 
@@ -60,7 +48,7 @@ static struct tcp_endpoint *owner_endpoint(void)
 
 static int connect_raw(void)
 {
-    const struct sockaddr_in address = tcp_host_sockaddr(&host, OWNER, 0);
+    const struct sockaddr_in address = host_sockaddr(&host, OWNER, 0);
     const int fd = raw_connect(&address);
 
     assert_true(fd >= 0);
@@ -144,7 +132,7 @@ TEST(an_address_in_use_is_refused_and_one_that_is_not_ours_too)
     struct fabric_endpoint *endpoint;
     struct fabric *again;
 
-    assert_int_equal(tcp_host_fabric(&host, OWNER, &again), 0);
+    assert_int_equal(host_fabric(&host, OWNER, &again), 0);
     assert_int_equal(fabric_endpoint_open(again, 0, &endpoint), ROWAN_EINUSE);
     assert_int_equal(fabric_endpoint_open(again, 1, &endpoint), 0); /* the next port is free */
     fabric_endpoint_close(endpoint);
@@ -175,7 +163,7 @@ TEST(ipv6_works_where_the_host_has_it)
     unsigned connected = 0;
     int error;
 
-    snprintf(address, sizeof address, "tcp:[::1]:%u", tcp_host_port(&host, 5));
+    snprintf(address, sizeof address, "tcp:[::1]:%u", host_port(&host, 5));
     assert_int_equal(fabric_open(NULL, address, &a), 0);
     error = fabric_endpoint_open(a, 0, &server);
     if (error) {
@@ -188,8 +176,8 @@ TEST(ipv6_works_where_the_host_has_it)
     fabric_endpoint_identity(client, &identity);
     assert_int_equal(fabric_connect(client, address, 0, 0, &conn), 0);
     for (unsigned i = 0; connected < 2 && i < 1000000; i++) {
-        connected += fabric_poll(server, tcp_host_now_ns(&host), &event, 1);
-        connected += fabric_poll(client, tcp_host_now_ns(&host), &event, 1);
+        connected += fabric_poll(server, host_now_ns(&host), &event, 1);
+        connected += fabric_poll(client, host_now_ns(&host), &event, 1);
         assert_int_not_equal(event.kind, FABRIC_CLOSED);
     }
     assert_int_equal(connected, 2);
@@ -213,7 +201,7 @@ TEST(a_server_that_comes_back_at_once_gets_its_port_and_its_peers)
         world_wait(&world, OTHER, FABRIC_LANDED, round + 1);
         side_close(&world, OWNER); /* closes first: its end is the one that lingers */
         world_wait(&world, OTHER, FABRIC_CLOSED, round + 1);
-        assert_int_equal(tcp_host_fabric(&host, OWNER, &owner()->fabric), 0);
+        assert_int_equal(host_fabric(&host, OWNER, &owner()->fabric), 0);
         assert_int_equal(fabric_register(owner()->fabric, owner()->pm), 0);
         assert_int_equal(fabric_endpoint_open(owner()->fabric, 0, &owner()->endpoint), 0);
         fabric_endpoint_identity(owner()->endpoint, &identity);
@@ -387,8 +375,7 @@ TEST(one_connection_too_many_is_told_so)
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
     endpoint->base.counts[LIST_ALL] += TCP_MAX_CONNS - 1; /* as if there were so many */
     assert_int_equal(
-        fabric_connect(world.sides[OTHER].endpoint, tcp_host_address(&host, OWNER), 0, 8, &late),
-        0);
+        fabric_connect(world.sides[OTHER].endpoint, host_address(&host, OWNER), 0, 8, &late), 0);
     world_wait(&world, OTHER, FABRIC_CLOSED, 1);
     assert_int_equal(side_event(&world.sides[OTHER], FABRIC_CLOSED, 0)->error, ROWAN_ETOOMANY);
     other_is_served(conn, passive);
@@ -457,7 +444,7 @@ enum { THOUSANDS = 10000, WAVE = 200 };
  * silent until the pipe closes. Exit code 0: all were welcome. */
 static void crowd_run(int control, int report)
 {
-    const struct sockaddr_in address = tcp_host_sockaddr(&host, OWNER, 0);
+    const struct sockaddr_in address = host_sockaddr(&host, OWNER, 0);
     static int fds[THOUSANDS];
     struct tcp_greeting hello = raw_hello(1, 0), answer;
     char byte = 0;

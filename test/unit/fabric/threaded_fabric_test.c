@@ -1,13 +1,6 @@
 /* threaded_fabric_test.c - endpoints on threads of their own: several that send blocks and messages
  * to one that polls, at full speed, and reactors that sleep and must be woken.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -16,20 +9,14 @@
 #include "common/base/random.h"
 #include "common/fabric/shm/shm.h"
 #include "common/reactor/reactor.h"
+#include "test/lib/unit.h"
 #include "test/lib/wait.h"
-#include "test/unit/fabric/shm_world.h"
-#include "test/unit/fabric/tcp_world.h"
-#include "test/unit/fabric/verbs_world.h"
+#include "test/unit/fabric/fabric_host.h"
 
 enum { SENDERS = 3, SEGMENT = FABRIC_SEGMENT_BYTES, SEGMENTS = 6, PM_BYTES = 32 << 20 };
 enum { BLOCKS = 34000, MESSAGES = 20000, BLOCK_PLACES = 8192 };
 
-enum host_kind { OVER_SHM, OVER_TCP, OVER_VERBS /* on devices made of software */ };
-
-static struct shm_host shm;
-static struct tcp_host tcp;
-static struct verbs_host verbs;
-static const struct fabric_backend *backend; /* of one of them */
+static struct fabric_host host;
 static struct world world;
 static _Atomic uint32_t senders_left;
 static _Atomic uint64_t received; /* messages, by the owner */
@@ -59,33 +46,11 @@ static bool is_over(struct patience *patience, uint64_t progress)
 
 static void open_host(enum host_kind kind, enum pm_durability durability)
 {
-    switch (kind) {
-    case OVER_SHM:
-        shm_host_init(&shm);
-        shm.durability = durability;
-        backend = &shm.backend;
-        break;
-    case OVER_TCP:
-        tcp_host_init(&tcp);
-        tcp.durability = durability;
-        backend = &tcp.backend;
-        break;
-    case OVER_VERBS:
-        verbs_host_init(&verbs, FABRIC_RECEIVE_SHARED, 0);
-        verbs.tcp.durability = durability;
-        backend = &verbs.backend;
-        break;
-    }
-}
-
-static void close_host(void)
-{
-    if (backend == &tcp.backend)
-        tcp_host_fini(&tcp);
-    else if (backend == &verbs.backend)
-        verbs_host_fini(&verbs);
+    if (kind == OVER_VERBS)
+        host_init_verbs(&host, FABRIC_RECEIVE_SHARED, 0);
     else
-        shm_host_fini(&shm);
+        host_init(&host, kind);
+    host.durability = durability;
 }
 
 /* --- full speed --- */
@@ -210,7 +175,7 @@ static void threads_land_blocks_and_send_messages_in_order(enum host_kind kind)
 
     memset(&owner, 0, sizeof owner);
     open_host(kind, PM_NONE);
-    world_open(&world, backend, SENDERS + 1, PM_BYTES);
+    world_open(&world, &host.backend, SENDERS + 1, PM_BYTES);
     side_open_zone(&world, 0, SEGMENTS, SEGMENTS);
     owner.posted = SEGMENTS;
     for (uint32_t s = 1; s <= SENDERS; s++) {
@@ -246,7 +211,7 @@ static void threads_land_blocks_and_send_messages_in_order(enum host_kind kind)
     }
     assert_int_equal(owner.bad_messages, 0);
     world_close(&world);
-    close_host();
+    host_fini(&host);
 }
 
 WORLD_CASE(threads_land_blocks_and_send_messages_in_order_on_shm,
@@ -382,13 +347,12 @@ static void sleepers_are_woken(enum host_kind kind, enum pm_durability durabilit
     memset(&owner, 0, sizeof owner);
     memset(&asker, 0, sizeof asker);
     open_host(kind, durability);
-    world_open(&world, backend, 2, PM_BYTES);
+    world_open(&world, &host.backend, 2, PM_BYTES);
     side_open_zone(&world, 0, SEGMENTS, 0);
     start_sleeper(&owner, 0);
     assert_true(WAIT_FOR(is_asleep(&owner)));
-    assert_int_equal(
-        fabric_connect(world.sides[1].endpoint, backend->address(backend->context, 0), 0, 0, &conn),
-        0);
+    assert_int_equal(fabric_connect(world.sides[1].endpoint, host_address(&host, 0), 0, 0, &conn),
+                     0);
     start_sleeper(&asker, 1);
     for (unsigned round = 0; round < 30; round++) {
         const uint32_t questions = 1 + round * round * 3;
@@ -414,7 +378,7 @@ static void sleepers_are_woken(enum host_kind kind, enum pm_durability durabilit
     reactor_destroy(owner.reactor);
     reactor_destroy(asker.reactor);
     world_close(&world);
-    close_host();
+    host_fini(&host);
 }
 
 WORLD_CASE(sleepers_are_woken_by_messages_connections_and_segments,
@@ -425,18 +389,4 @@ WORLD_CASE(sleepers_are_woken_for_acknowledgements_after_the_fence,
            sleepers_are_woken(OVER_TCP, PM_FENCE))
 WORLD_CASE(sleepers_are_woken_by_completions, sleepers_are_woken(OVER_VERBS, PM_NONE))
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_land_blocks_and_send_messages_in_order_on_shm),
-        cmocka_unit_test(threads_land_blocks_and_send_messages_in_order_on_tcp),
-        cmocka_unit_test(threads_land_blocks_and_send_messages_in_order_on_verbs),
-        cmocka_unit_test(sleepers_are_woken_by_messages_connections_and_segments),
-        cmocka_unit_test(sleepers_are_woken_by_fences),
-        cmocka_unit_test(sleepers_are_woken_by_sockets),
-        cmocka_unit_test(sleepers_are_woken_by_completions),
-        cmocka_unit_test(sleepers_are_woken_for_acknowledgements_after_the_fence),
-    };
-
-    return cmocka_run_group_tests_name("threaded_fabric", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

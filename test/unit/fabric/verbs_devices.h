@@ -2,14 +2,8 @@
 #ifndef TEST_VERBS_DEVICES_H
 #define TEST_VERBS_DEVICES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/fabric/verbs/verbs.h"
+#include "test/lib/asserts.h"
 #include "test/lib/soft_verbs.h"
 
 static struct verbs_obstacle why;

@@ -7,10 +7,8 @@
 #include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_stream.h"
 #include "test/lib/soft_verbs.h"
-#include "test/unit/fabric/verbs_world.h"
+#include "test/unit/fabric/host_fixture.h"
 
-static struct verbs_host host;
-static struct world world;
 static struct fabric_conn *active, *passive;
 static struct verbs_conn *near, *far; /* the same two */
 static uint64_t clock_ns, tick_ns;    /* each look at the clock moves it on */
@@ -33,7 +31,7 @@ static inline int open_ends(void **state)
 {
     (void)state;
     soft_verbs_configure(&(struct soft_config){.seed = 1});
-    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, 0);
+    host_init_verbs(&host, FABRIC_RECEIVE_SHARED, 0);
     host.backend.now_ns = ticking_ns;
     clock_ns = NS_PER_S;
     tick_ns = NS_PER_US;
@@ -44,11 +42,8 @@ static inline int open_ends(void **state)
 
 static inline int close_ends(void **state)
 {
-    (void)state;
     soft_verbs_faults(NULL);
-    world_close(&world);
-    verbs_host_fini(&host);
-    return 0;
+    return close_host(state);
 }
 
 static inline struct verbs_endpoint *endpoint_of(unsigned side)

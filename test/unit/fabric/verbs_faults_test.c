@@ -111,13 +111,13 @@ TEST(messages_arrive_though_one_datagram_of_5_is_lost)
 /* --- missing resources --- */
 
 /* One process of a sweep; false: something could not be had, and what was is closed. */
-static bool sweep_open(struct verbs_host *host, struct side *side, unsigned process)
+static bool sweep_open(struct fabric_host *host, struct side *side, unsigned process)
 {
     const struct fabric_identity identity = {.cluster = 7, .id = process, .kind = FABRIC_SERVER};
 
     *side = (struct side){0};
-    assert_int_equal(verbs_host_pm(host, 2 * FABRIC_SEGMENT_BYTES, &side->pm), 0);
-    if (verbs_host_fabric(host, process, &side->fabric) != 0 ||
+    assert_int_equal(host_pm(host, 2 * FABRIC_SEGMENT_BYTES, &side->pm), 0);
+    if (host_fabric(host, process, &side->fabric) != 0 ||
         fabric_register(side->fabric, side->pm) != 0 ||
         fabric_endpoint_open(side->fabric, 0, &side->endpoint) != 0)
         return false;
@@ -134,29 +134,29 @@ static void sweep_close(struct side *side)
 }
 
 /* CONNECTED or CLOSED of a connection from `a` to `b`, whichever comes; true: CONNECTED, and `b` gave a grant. */
-static bool sweep_connect(struct verbs_host *host, struct side *a, struct side *b)
+static bool sweep_connect(struct fabric_host *host, struct side *a, struct side *b)
 {
-    const uint64_t end_ns = verbs_host_now_ns(host) + UINT64_C(20) * NS_PER_S;
+    const uint64_t end_ns = host_now_ns(host) + UINT64_C(20) * NS_PER_S;
     struct fabric_event events[16];
     struct fabric_conn *conn, *accepted = NULL;
     struct fabric_grant grant;
     int connected = -1;
 
-    if (fabric_connect(a->endpoint, verbs_host_address(host, 1), 0, 1, &conn) != 0)
+    if (fabric_connect(a->endpoint, host_address(host, 1), 0, 1, &conn) != 0)
         return false;
     while (connected < 0 || (connected && !accepted)) {
-        unsigned count = fabric_poll(a->endpoint, verbs_host_now_ns(host), events, 16);
+        unsigned count = fabric_poll(a->endpoint, host_now_ns(host), events, 16);
 
         for (unsigned i = 0; i < count; i++) {
             if (events[i].conn == conn)
                 connected = events[i].kind == FABRIC_CONNECTED;
         }
         fabric_flush(a->endpoint);
-        count = fabric_poll(b->endpoint, verbs_host_now_ns(host), events, 16);
+        count = fabric_poll(b->endpoint, host_now_ns(host), events, 16);
         for (unsigned i = 0; i < count; i++)
             accepted = events[i].kind == FABRIC_ACCEPTED ? events[i].conn : NULL;
         fabric_flush(b->endpoint);
-        assert_true(verbs_host_now_ns(host) < end_ns);
+        assert_true(host_now_ns(host) < end_ns);
     }
     return connected && fabric_grant(accepted, FABRIC_SEGMENT_BYTES, 4096, 0, &grant) == 0;
 }
@@ -164,12 +164,12 @@ static bool sweep_connect(struct verbs_host *host, struct side *a, struct side *
 /* The nth call that makes or changes something fails; false: there were fewer. */
 static bool sweep(uint32_t nth, int error)
 {
-    struct verbs_host host;
+    struct fabric_host host;
     struct side a, b;
     bool opened, connected = false;
     uint32_t calls;
 
-    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, 0);
+    host_init_verbs(&host, FABRIC_RECEIVE_SHARED, 0);
     soft_verbs_fail_call(nth, error);
     opened = sweep_open(&host, &a, 0);
     opened = sweep_open(&host, &b, 1) && opened;
@@ -181,7 +181,7 @@ static bool sweep(uint32_t nth, int error)
         assert_true(sweep_connect(&host, &a, &b));
     sweep_close(&a);
     sweep_close(&b);
-    verbs_host_fini(&host);
+    host_fini(&host);
     assert_true(soft_verbs_is_empty());
     assert_true(calls >= nth || connected);
     return calls >= nth;
@@ -210,12 +210,12 @@ static void load_for(struct load *load, uint32_t rounds)
 /* Until each sender has had `batches` more of them landed. */
 static void load_until_landed(struct load *load, uint64_t batches)
 {
-    const uint64_t end_ns = verbs_host_now_ns(&load->host) + UINT64_C(60) * NS_PER_S;
+    const uint64_t end_ns = host_now_ns(&load->host) + UINT64_C(60) * NS_PER_S;
     const uint64_t first = load->senders[0].landed_count + batches;
     const uint64_t second = load->senders[1].landed_count + batches;
 
     while (load->senders[0].landed_count < first || load->senders[1].landed_count < second) {
-        assert_true(verbs_host_now_ns(&load->host) < end_ns);
+        assert_true(host_now_ns(&load->host) < end_ns);
         load_round(load);
     }
 }
@@ -261,9 +261,9 @@ TEST(a_device_that_dies_ends_every_connection)
     load_until_landed(load, 20);
     load->winding_down = true;
     soft_verbs_device_event("soft1", IBV_EVENT_DEVICE_FATAL);
-    end_ns = verbs_host_now_ns(&load->host) + UINT64_C(60) * NS_PER_S;
+    end_ns = host_now_ns(&load->host) + UINT64_C(60) * NS_PER_S;
     while (load->senders[0].closed == 0 || load->senders[1].closed == 0) {
-        assert_true(verbs_host_now_ns(&load->host) < end_ns);
+        assert_true(host_now_ns(&load->host) < end_ns);
         load_round(load);
     }
     load_close(load);

@@ -6,7 +6,7 @@
 #include "common/base/error.h"
 #include "common/fabric/verbs/verbs_rc.h"
 #include "test/lib/soft_verbs.h"
-#include "test/unit/fabric/verbs_world.h"
+#include "test/unit/fabric/host_fixture.h"
 
 enum { OWNER, SENDER, OTHER, SIDES };
 enum {
@@ -19,8 +19,6 @@ enum {
     PATIENCE = 10000000, /* polls */
 };
 
-static struct verbs_host host;
-static struct world world;
 static uint64_t now_ns;
 static struct fabric_conn *conn, *passive; /* SENDER to OWNER */
 
@@ -34,7 +32,7 @@ static inline uint64_t tick(void *context)
 static inline void open_landing(uint32_t depth, uint32_t posted, bool purges)
 {
     soft_verbs_configure(&(struct soft_config){.seed = 1, .purges_completions = purges});
-    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, SLOT);
+    host_init_verbs(&host, FABRIC_RECEIVE_SHARED, SLOT);
     host.backend.now_ns = tick;
     now_ns = NS_PER_S;
     world_open(&world, &host.backend, SIDES, PM_BYTES);
@@ -44,9 +42,7 @@ static inline void open_landing(uint32_t depth, uint32_t posted, bool purges)
 
 static inline int close_landing(void **state)
 {
-    (void)state;
-    world_close(&world);
-    verbs_host_fini(&host);
+    close_host(state);
     soft_verbs_faults(NULL);
     soft_verbs_configure(NULL);
     return 0;

@@ -35,7 +35,7 @@ TEST(a_hello_of_other_layouts_is_answered_with_the_reason)
     char address[64];
 
     hello.layouts = (struct greeting_layouts){VERSION_VERBS_HIGHEST + 1, VERSION_VERBS_HIGHEST + 2};
-    snprintf(address, sizeof address, "tcp%s", strchr(verbs_host_address(&host, 1), ':'));
+    snprintf(address, sizeof address, "tcp%s", strchr(host_address(&host, 1), ':'));
     assert_int_equal(fabric_connect(peer->control, address, 0, 0, &control), 0);
     for (event.kind = FABRIC_ACCEPTED; event.kind != FABRIC_MESSAGE;) {
         assert_true(ticking_ns(NULL) < end_ns);

@@ -213,7 +213,7 @@ static void assert_failed(unsigned side)
     assert_int_equal(closed(side), 1);
     assert_int_equal(side_event(&world.sides[side], FABRIC_CLOSED, 0)->error, ROWAN_EIO);
     assert_int_equal(
-        fabric_connect(world.sides[side].endpoint, verbs_host_address(&host, !side), 0, 0, &conn),
+        fabric_connect(world.sides[side].endpoint, host_address(&host, !side), 0, 0, &conn),
         ROWAN_EIO);
 }
 
@@ -227,8 +227,8 @@ TEST(an_endpoint_whose_completions_cannot_be_read_has_failed)
     assert_failed(1);
     world_wait(&world, 0, FABRIC_CLOSED, 1);
     assert_int_equal(fabric_endpoint_error(world.sides[0].endpoint), 0); /* it is of no other's */
-    assert_int_equal(
-        fabric_connect(world.sides[0].endpoint, verbs_host_address(&host, 1), 0, 0, &late), 0);
+    assert_int_equal(fabric_connect(world.sides[0].endpoint, host_address(&host, 1), 0, 0, &late),
+                     0);
     world_wait(&world, 0, FABRIC_CLOSED, 2);
     assert_int_equal(side_event(&world.sides[0], FABRIC_CLOSED, 1)->error, ROWAN_EIO);
     world_poll_times(&world, 100);

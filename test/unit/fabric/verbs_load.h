@@ -14,7 +14,7 @@
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "test/lib/soft_verbs.h"
-#include "test/unit/fabric/verbs_world.h"
+#include "test/unit/fabric/fabric_host.h"
 
 enum {
     LOAD_SENDERS = 2,
@@ -57,7 +57,7 @@ struct load_sender {
 };
 
 struct load {
-    struct verbs_host host;
+    struct fabric_host host;
     struct world world;
     struct random random;
     struct load_sender senders[LOAD_SENDERS];
@@ -85,7 +85,7 @@ static inline struct load *load_open(uint64_t seed)
 
     assert_non_null(load);
     random_init(&load->random, seed);
-    verbs_host_init(&load->host, FABRIC_RECEIVE_SHARED, 0);
+    host_init_verbs(&load->host, FABRIC_RECEIVE_SHARED, 0);
     world_open(&load->world, &load->host.backend, LOAD_SIDES, LOAD_PM_BYTES);
     side_open_zone(&load->world, LOAD_TARGET, LOAD_SEGMENTS, LOAD_SEGMENTS);
     for (unsigned s = 0; s < LOAD_SENDERS; s++)
@@ -96,7 +96,7 @@ static inline struct load *load_open(uint64_t seed)
 static inline void load_close(struct load *load)
 {
     world_close(&load->world);
-    verbs_host_fini(&load->host);
+    host_fini(&load->host);
     free(load);
 }
 
@@ -315,11 +315,11 @@ static inline bool load_is_quiet(const struct load *load)
 /* Nothing new; until everything that was begun has ended. */
 static inline void load_wind_down(struct load *load)
 {
-    const uint64_t end_ns = verbs_host_now_ns(&load->host) + UINT64_C(60) * NS_PER_S;
+    const uint64_t end_ns = host_now_ns(&load->host) + UINT64_C(60) * NS_PER_S;
 
     load->winding_down = true;
     while (!load_is_quiet(load)) {
-        assert_true(verbs_host_now_ns(&load->host) < end_ns);
+        assert_true(host_now_ns(&load->host) < end_ns);
         load_round(load);
     }
 }

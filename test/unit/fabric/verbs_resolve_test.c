@@ -8,37 +8,23 @@
 #include "common/fabric/verbs/verbs_stream.h"
 #include "test/lib/soft_verbs.h"
 #include "test/lib/unit.h"
-#include "test/unit/fabric/verbs_world.h"
+#include "test/unit/fabric/host_fixture.h"
 
 enum { PM_BYTES = 1 << 20, SIDES = 3 };
-
-static struct verbs_host host;
-static struct world world;
-static uint64_t skipped_ns;
-
-static uint64_t skipping_ns(void *context)
-{
-    return verbs_host_now_ns(context) + skipped_ns;
-}
 
 static int open_sides(void **state)
 {
     (void)state;
     soft_verbs_configure(&(struct soft_config){.seed = 1});
-    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, 0);
-    host.backend.now_ns = skipping_ns;
-    skipped_ns = 0;
+    host_init_verbs(&host, FABRIC_RECEIVE_SHARED, 0);
     world_open(&world, &host.backend, SIDES, PM_BYTES);
     return 0;
 }
 
 static int close_sides(void **state)
 {
-    (void)state;
     soft_verbs_hold_ahs(false);
-    world_close(&world);
-    verbs_host_fini(&host);
-    return 0;
+    return close_host(state);
 }
 
 static struct fabric_conn *connect_to(unsigned from, unsigned to)
@@ -46,16 +32,16 @@ static struct fabric_conn *connect_to(unsigned from, unsigned to)
     struct fabric_conn *conn;
 
     assert_int_equal(
-        fabric_connect(world.sides[from].endpoint, verbs_host_address(&host, to), 0, to, &conn), 0);
+        fabric_connect(world.sides[from].endpoint, host_address(&host, to), 0, to, &conn), 0);
     return conn;
 }
 
 static void wait_held(uint32_t count)
 {
-    const uint64_t end_ns = verbs_host_now_ns(&host) + 60 * NS_PER_S;
+    const uint64_t end_ns = host_now_ns(&host) + 60 * NS_PER_S;
 
     while (soft_verbs_held_ahs() < count) {
-        assert_true(verbs_host_now_ns(&host) < end_ns);
+        assert_true(host_now_ns(&host) < end_ns);
         world_poll(&world);
         sched_yield();
     }
@@ -96,7 +82,7 @@ TEST(a_handshake_that_takes_too_long_ends_though_the_kernel_still_looks)
     soft_verbs_hold_ahs(true);
     connect_to(2, 0);
     wait_held(1);
-    skipped_ns += VERBS_HANDSHAKE_NS + NS_PER_S;
+    host.skipped_ns += VERBS_HANDSHAKE_NS + NS_PER_S;
     world_wait(&world, 2, FABRIC_CLOSED, 1);
     assert_int_equal(side_event(&world.sides[2], FABRIC_CLOSED, 0)->error, ROWAN_EUNREACHABLE);
     soft_verbs_hold_ahs(false);

@@ -192,8 +192,7 @@ TEST(a_full_completion_queue_refuses_whoever_comes)
         connect_other();
     side_take_role(&world, SENDER);
     assert_int_equal(
-        fabric_connect(world.sides[SENDER].endpoint, verbs_host_address(&host, OWNER), 0, 0, &late),
-        0);
+        fabric_connect(world.sides[SENDER].endpoint, host_address(&host, OWNER), 0, 0, &late), 0);
     world_wait(&world, SENDER, FABRIC_CLOSED, 1);
     assert_int_equal(side_event(&world.sides[SENDER], FABRIC_CLOSED, 0)->error, ROWAN_ETOOMANY);
 }

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "common/fabric/shm/shm.h"
 #include "test/lib/unit.h"
 #include "test/lib/wait.h"
 #include "test/unit/pm/pm_fixture.h"
@@ -23,42 +24,14 @@ static int sent_pipe[2];
 
 /* --- processes --- */
 
-static void send_descriptor(int socket, int fd)
-{
-    char control[CMSG_SPACE(sizeof fd)] = {0}, byte = 'd';
-    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
-    struct msghdr message = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-
-    *head = (struct cmsghdr){
-        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fd)};
-    memcpy(CMSG_DATA(head), &fd, sizeof fd);
-    if (sendmsg(socket, &message, 0) != 1)
-        _exit(10);
-}
-
-static int receive_descriptor(int socket)
-{
-    int fd;
-    char control[CMSG_SPACE(sizeof fd)], byte;
-    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
-    struct msghdr message = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-
-    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&message))
-        _exit(11);
-    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-    return fd;
-}
-
 static void run_owner(const struct pm_open_options *options, int socket)
 {
     struct pm *pm;
 
     if (pm_open(options, &pm) != 0)
         _exit(12);
-    send_descriptor(socket, pm->fd);
+    if (socket_send(socket, "d", 1, &pm->fd, 1) != 0)
+        _exit(10);
     if (write(sent_pipe[1], "s", 1) != 1)
         _exit(13);
     for (;;)
@@ -71,14 +44,17 @@ enum stage { BEFORE_IT_RECEIVES, WITH_THE_DESCRIPTOR, WITH_THE_MAP };
 static void run_peer(int socket, enum stage stage)
 {
     struct pm *pm;
-    int fd;
+    int fds[SHM_MAX_FDS];
+    unsigned count;
+    char byte;
 
     if (stage == BEFORE_IT_RECEIVES)
         raise(SIGSTOP);
-    fd = receive_descriptor(socket);
+    if (socket_receive(socket, &byte, 1, fds, &count) != 0 || count != 1)
+        _exit(11);
     if (stage == WITH_THE_DESCRIPTOR)
         raise(SIGSTOP);
-    if (pm_open_peer(fd, 0, MAP_BYTES, PM_FENCE, NULL, &pm) != 0)
+    if (pm_open_peer(fds[0], 0, MAP_BYTES, PM_FENCE, NULL, &pm) != 0)
         _exit(14);
     if (stage == WITH_THE_MAP)
         raise(SIGSTOP);

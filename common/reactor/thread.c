@@ -1,10 +1,10 @@
-#include "common/pm/pm_thread.h"
+#include "common/reactor/thread.h"
 
 #include <signal.h>
 
 #include "common/base/error.h"
 
-int pm_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument)
+int thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument)
 {
     sigset_t all, before;
 
