@@ -15,61 +15,47 @@ SERVERS = 3
 STOPPED_SECONDS = 10
 
 
-def acked_load(directory, acked, records, *more):
-    """rowan-ycsb that records each acknowledged write, until it is killed."""
-    return subprocess.Popen(
-        [program("rowan-ycsb"), "--dir", directory, "--workload", "a", "--records", str(records), "--seconds", "600",
-         "--acked", acked, *map(str, more)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(),
-    )  # fmt: skip
-
-
 def acknowledged(acked):
     return os.path.getsize(acked) // 24
 
 
-class Failing(Cluster):
-    """`with Failing(...) as cluster:` a cluster that is loaded, and under a load and clients whose history is kept."""
+class AtWork:
+    """Of a cluster with leases: the work that it does while parts of it fail, and what must be true afterwards."""
 
-    def __init__(self, name, *options, lease_ms=500, records=5_000, keys=16, pause_ms=25):
-        if "zookeeper" in options:
-            try:
-                zookeeper.check_installed()
-            except Failure as why:
-                tap.skip(why)
+    @staticmethod
+    def client(words):
+        """The command that runs a client's command."""
+        return words
+
+    def begin_work(self, name, records=5_000, wraps=None, **more):
+        """Loads it; begins a load and, for each of `wraps`, a process of clients whose history is kept (work.py)."""
         self.dice = random.Random(chosen_seed())
-        super().__init__(name, "--lease-ms", str(lease_ms * (4 if DIVISOR > 1 else 1)), "--pm-bytes", "256M",
-                         "--landing-segments", "4", "--shards", "12", "--servers", str(SERVERS), *options)  # fmt: skip
-        self.acked, self.records = self.directory + ".acked", max(records // DIVISOR, 100)
-        done = run([program("rowan-ycsb"), "--dir", self.directory, "--workload", "load", "--records", str(self.records),
-                    "--profile", "zippydb", "--acked", self.acked], seconds=300)  # fmt: skip
+        self.acked, records = self.directory + ".acked", str(max(records // DIVISOR, 100))
+        load = self.client([program("rowan-ycsb"), "--dir", self.directory, "--records", records, "--profile", "zippydb",
+                            "--acked", self.acked, "--workload"])  # fmt: skip
+        done = run([*load, "load"], seconds=300)
         tap.equal(done.code, 0, done.both[-2000:])
-        self.history = History(self, name, keys=keys, pause_ms=pause_ms)
-        self.load = acked_load(self.directory, self.acked, self.records, "--depth", 16, "--seed", self.dice.randrange(1 << 31))
+        self.history = History(self, name, wraps=wraps or [self.client], **more)
+        self.load = subprocess.Popen(
+            [*load, "a", "--seconds", "3600", "--timeout-ms", "60000", "--depth", "16", "--seed", str(self.dice.randrange(1 << 31))],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(),
+        )  # fmt: skip
 
-    def __enter__(self):
-        return self
+    def drop_work(self):
+        self.load.kill()
+        self.load.wait()
+        self.history.kill()
 
-    def __exit__(self, kind, *what):
-        try:
-            if kind is None:
-                self.finish()
-        finally:
-            self.load.kill()
-            self.load.wait()
-            self.history.kill()
-
-    def finish(self):
+    def judge_work(self):
         """Every acknowledged write is there, each key was a register, the replicas are equal."""
+        tap.equal(self.load.poll(), None, "the load has ended")
         self.load.kill()
         self.load.wait()
         self.history.finish()
-        done = run([program("rowan-ycsb"), "--dir", self.directory, "check", self.acked], seconds=300)
+        done = run(self.client([program("rowan-ycsb"), "--dir", self.directory, "check", self.acked]), seconds=300)
         tap.equal(done.code, 0, done.both[-3000:], self.last_logs())
         done = self.rowan("verify", seconds=300)
         tap.equal(done.code, 0, "verify:", done.both[-3000:], self.last_logs())
-        self.stop()
-        self.remove()
 
     # --- what is seen from outside ---
 
@@ -99,15 +85,41 @@ class Failing(Cluster):
     def wait_until_whole(self):
         tap.wait_until(self.whole, 120, "not filled: " + self.last_logs())
 
-    def goes_on(self, what):
-        """Writes are acknowledged, and every client of the history is answered."""
+    def goes_on(self, what, every=True):
+        """Writes are acknowledged, and of the processes of the history every one (or the first) is answered."""
         before = acknowledged(self.acked)
         tap.wait_until(lambda: acknowledged(self.acked) > before + 20, 60, f"{what}: no write is acknowledged")
-        self.history.wait_for_progress()
+        self.history.wait_for_progress(count=None if every else 1)
 
     def a_primary(self):
         """The number of a server that leads some shard."""
         return self.dice.choice(sorted(self.led_by()))
+
+
+class Failing(AtWork, Cluster):
+    """`with Failing(...) as cluster:` one of local processes, at work."""
+
+    def __init__(self, name, *options, lease_ms=500, **work):
+        if "zookeeper" in options:
+            try:
+                zookeeper.check_installed()
+            except Failure as why:
+                tap.skip(why)
+        super().__init__(name, "--lease-ms", str(lease_ms * (4 if DIVISOR > 1 else 1)), "--pm-bytes", "256M",
+                         "--landing-segments", "4", "--shards", "12", "--servers", str(SERVERS), *options)  # fmt: skip
+        self.begin_work(name, **work)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *what):
+        try:
+            if kind is None:
+                self.judge_work()
+                self.stop()
+                self.remove()
+        finally:
+            self.drop_work()
 
     # --- what fails ---
 

@@ -74,7 +74,8 @@ def the_last_of_three_replicas_serves_alone_until_the_others_are_back():
         for number in (first, second):
             cluster.restart(number)
         cluster.wait_until_whole()
-        tap.check("Replicas:" not in cluster.ok("status").out)
+        tap.wait_until(lambda: cluster.rowan("status").code == 0, 60, "all shards are served")
+        tap.check("Replicas:" not in cluster.rowan("status").out)
         cluster.goes_on("in the end")
 
 

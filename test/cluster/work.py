@@ -60,13 +60,13 @@ class Clients:
             for child in self.children:
                 child.send_signal(signal.SIGCONT)
 
-    def wait_for_progress(self, seconds=60):
-        """Until each process has done something since now."""
+    def wait_for_progress(self, seconds=60, count=None):
+        """Until each process, or the first `count`, has done something since now."""
         before = self.operations()
 
         def moved():
             tap.equal(len(self.pids()), len(self.children), self.text())
-            return all(now > then for now, then in zip(self.operations(), before))
+            return all(now > then for now, then in list(zip(self.operations(), before))[:count])
 
         tap.wait_until(moved, seconds, "every client has done something")
 
