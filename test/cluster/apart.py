@@ -136,11 +136,11 @@ class Cluster:
         return run(self.client([program("rowan"), "--cm", self.cm, *words]), seconds=seconds, **more)
 
     def last_logs(self):
-        found = ""
-        for name in self.children:
-            with open(os.path.join(self.directory, name + ".log"), encoding="utf-8", errors="replace") as file:
-                found += f"--- {name}:\n" + file.read()[-1500:]
-        return found
+        return "\n".join(f"--- {name}:\n{self.log(name)[-1500:]}" for name in self.children)
+
+    def log(self, name):
+        with open(os.path.join(self.directory, name + ".log"), encoding="utf-8", errors="replace") as file:
+            return file.read()
 
     def end(self):
         for child in self.children.values():

@@ -10,7 +10,7 @@ import sys
 from failing import Failing, acknowledged
 from harness import rowan_local, tap
 
-KILLS = int(os.environ.get("ROWAN_FAILOVERS") or 3)
+KILLS = int(os.environ.get("ROWAN_FAILOVERS") or 5)
 STOPS = int(os.environ.get("ROWAN_STOPS") or 1)
 
 

@@ -11,7 +11,8 @@
  *        history judge|stale FILE... All files of a run; with `stale` the last read of each key is made one of its first
  * value, which must not pass. Exit code 1: a key is not linearizable; its history around the place is printed.
  *
- * Each thread has one operation at a time on each key, so a key whose server is away holds up no other. CLOCK_BOOTTIME, the
+ * Each thread has one operation at a time on each key, so a key whose server is away holds up no other. The first only reads:
+ * a server that is cut off could not end a write, but go on answering reads. CLOCK_BOOTTIME, the
  * same for all processes, is read before an operation is posted and after its answer was here. A write with unknown outcome
  * stays so: it may take effect until the end. */
 #include "client/rowan.h" /* first: before common/base/error.h */
@@ -118,7 +119,7 @@ static void settle(struct slot *slot, int status, uint64_t value, uint64_t versi
         outcome = slot->kind == HISTORY_GET ? HISTORY_REJECTED : HISTORY_UNKNOWN;
     }
     const bool told = outcome == HISTORY_DONE || outcome == HISTORY_MISMATCH;
-    answer(slot->number, outcome, value, told ? version : 0);
+    answer(slot->number, outcome, outcome == HISTORY_DONE ? value : 0, told ? version : 0);
     if (told)
         slot->seen = version;
     else if (outcome == HISTORY_ABSENT)
@@ -137,12 +138,13 @@ static void completed(const struct rowan_completion *completion)
 
 static void post(struct slot *slot)
 {
-    static const enum history_kind kinds[] = {HISTORY_GET, HISTORY_GET,    HISTORY_GET,
-                                              HISTORY_PUT, HISTORY_PUT_IF, HISTORY_DELETE};
+    enum { KINDS = 5 };
+    static const enum history_kind kinds[KINDS] = {HISTORY_GET, HISTORY_GET, HISTORY_PUT,
+                                                   HISTORY_PUT_IF, HISTORY_DELETE};
     struct client *client = slot->client;
     char key[KEY_BYTES];
     const size_t bytes = key_of(slot->key, key);
-    slot->kind = kinds[random_below(&client->random, sizeof kinds / sizeof kinds[0])];
+    slot->kind = kinds[client->index % THREADS ? random_below(&client->random, KINDS) : 0];
     slot->value = (slot->value ? slot->value : (client->index + UINT64_C(1)) << 48) + 1;
     slot->waiting = true;
     slot->number = call(&(struct history_op){
