@@ -116,7 +116,7 @@ class Cluster:
                               os.path.join(self.directory, name + ".pm"), "--pm-bytes", PM_BYTES,
                               "--durability", "none", "--spin-us", "0"])  # fmt: skip
         try:
-            tap.wait_until(lambda: self.rowan("put", "ready", "yes").code == 0, 60, "the cluster serves")
+            tap.wait_until(lambda: self.rowan("put", "ready", "yes").code == 0, 120, "the cluster serves")
         except tap.Failed:
             print(self.last_logs(), file=sys.stderr)
             self.end()

@@ -33,13 +33,12 @@ class Parted(apart.Cluster, AtWork):
                          ("--shards", "12", "--lease-ms", str(LEASE_MS)), {"zk": zookeeper.java(os.path.join(directory, "zoo.cfg"))})  # fmt: skip
 
     def cut(self, ways, during, what):
-        """Cuts [(sender, receiver)] for a while, and waits until all is well again. `during`: has to come true meanwhile."""
+        """Cuts [(sender, receiver)], for a while after `during` has come true, and waits until all is well again."""
         print(f"# {what}: {', '.join(f'{sender} -> {receiver}' for sender, receiver in ways)}", flush=True)
-        began = time.monotonic()
         for way in ways:
             self.network.cut(*way)
         during()
-        time.sleep(max(0, began + CUT_SECONDS - time.monotonic()))  # it may not be shorter: nothing else hangs on it
+        time.sleep(CUT_SECONDS)  # in which whoever was deposed may answer what is stale by then
         for way in ways:
             self.network.heal(*way)
         self.wait_until_whole()
