@@ -75,7 +75,8 @@ enum rowan_error {
     ROWAN_EPERMISSION = -28,   /* no permission */
     ROWAN_EINCOMPATIBLE = -29, /* the cluster's version has no format in common with this one */
     ROWAN_EADDRESS = -30,      /* an address does not begin with its fabric (shm: tcp: verbs:) */
-    ROWAN_ENOTLEADING = -31    /* none of the configuration managers that answer leads */
+    ROWAN_ENOTLEADING = -31,   /* none of the configuration managers that answer leads */
+    ROWAN_EREMOVED = -32       /* internal: a server that was removed has to start again */
 };
 
 /* The sentence a user reads for `error`. Static storage; any thread. */

@@ -19,12 +19,14 @@ const char refusal_taken[] = "another running server has this number; each needs
 
 const char refusal_removed[] =
     "this process was silent for too long, or did not adopt a configuration, and was removed from "
-    "the cluster: start the server again";
+    "the cluster: the server starts again";
 
 int refusal_error(const char *why, const struct cluster_config *config, bool has_data)
 {
     if (why == refusal_not_leading)
         return ROWAN_ENOTLEADING;
+    if (why == refusal_removed)
+        return ROWAN_EREMOVED;
     if (why != refusal_restarted && why != refusal_taken)
         return ROWAN_EREFUSED;
     const bool may_be_empty = !config || config->lease_ms || cluster_is_unwritten(config);

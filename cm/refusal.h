@@ -23,9 +23,9 @@ extern const char refusal_restarted[];
 /* Another process with this number waits. */
 extern const char refusal_taken[];
 
-/* ROWAN_ENOTLEADING, ROWAN_EAGAIN or, for good, ROWAN_EREFUSED. Without leases a server that brings no data to a cluster with
- * data is refused for good: otherwise it would wait until the others stop, and take the place of the server that has the
- * data. With leases it may be filled. `config`: in force; NULL: none. */
+/* ROWAN_ENOTLEADING, ROWAN_EREMOVED (the server's next process may come), ROWAN_EAGAIN or, for good, ROWAN_EREFUSED. Without
+ * leases a server that brings no data to a cluster with data is refused for good: otherwise it would wait until the others
+ * stop, and take the place of the server that has the data. With leases it may be filled. `config`: in force; NULL: none. */
 int refusal_error(const char *why, const struct cluster_config *config, bool has_data);
 
 /* A report, and what it is compared with. */

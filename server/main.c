@@ -1,5 +1,6 @@
 /* rowan-server: one server process. Reads its settings, opens the seams, runs the roles on reactors
  * until SIGTERM or SIGINT, or until a role cannot go on. With --check it verifies a stopped one's PM instead. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +85,7 @@ static const struct config_spec spec = {
 
 static struct reactor *reactors[MAX_REACTORS];
 static uint32_t reactor_count;
+static volatile sig_atomic_t told_to_stop;
 
 static void stop_all(void *context)
 {
@@ -95,6 +97,7 @@ static void stop_all(void *context)
 static void on_signal(int number)
 {
     (void)number;
+    told_to_stop = 1;
     stop_all(NULL);
 }
 
@@ -200,8 +203,8 @@ static void close_pm(const struct settings *settings, struct pm *pm, bool made)
     pm_close(pm);
 }
 
-/* Runs until a signal or a failure. */
-static int run(struct server *server)
+/* Runs until a signal or a failure. *removed: the cluster went on without this process. */
+static int run(struct server *server, bool *removed)
 {
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGTERM, &action, NULL);
@@ -217,6 +220,7 @@ static int run(struct server *server)
         reactor_join(reactors[i]);
     if (error)
         return fail("cannot start", "its threads", error);
+    *removed = server_error(server) == ROWAN_EREMOVED;
     if (server_error(server))
         fprintf(stderr, "rowan-server: %s\n", server_why(server));
     return server_error(server) ? 1 : 0;
@@ -229,7 +233,8 @@ static int refuse_memory(const struct settings *settings, const struct fabric *f
     return refuse_pm(settings, *why ? why : error_sentence(error));
 }
 
-static int serve(const struct settings *settings, struct fabric *fabric, struct pm *pm)
+static int serve(const struct settings *settings, struct fabric *fabric, struct pm *pm,
+                 bool *removed)
 {
     uint64_t incarnation = 0;
     while (incarnation == 0)
@@ -258,7 +263,7 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
               settings->server, fabric_caps(fabric)->backend, pm->backend,
               pm_durability_name(pm->durability), settings->workers, settings->digests,
               settings->reactors, descriptors_raise());
-    int status = run(server);
+    int status = run(server, removed);
     log_event(LOG_INFO, "server_stopped", "server=%lu", settings->server);
     server_destroy(server);
     return status;
@@ -361,6 +366,15 @@ static int check_main(int argc, char **argv)
     return status;
 }
 
+/* A process that was silent, and so removed, makes room for one with a new incarnation, which comes back and is filled.
+ * Whoever watches this one sees it go on. Returns if it cannot. */
+static void start_again(char **argv)
+{
+    log_event(LOG_INFO, "server_starts_again", "program=%s", argv[0]);
+    execv("/proc/self/exe", argv);
+    fail("cannot start again as", argv[0], error_from_errno(errno));
+}
+
 int main(int argc, char **argv)
 {
     if (is_check(argc, argv))
@@ -383,7 +397,7 @@ int main(int argc, char **argv)
     }
 
     int status = 1;
-    bool made = false;
+    bool made = false, removed = false;
     struct pm *pm = NULL;
     struct fabric *fabric = NULL;
     struct managers managers;
@@ -408,14 +422,16 @@ int main(int argc, char **argv)
     if (error)
         refuse_memory(&settings, fabric, error);
     else
-        status = serve(&settings, fabric, pm);
+        status = serve(&settings, fabric, pm, &removed);
 out:
     close_pm(&settings, pm, made);
     fabric_close(fabric);
-    signal(SIGTERM, SIG_IGN); /* it ends: the handler's reactors go */
-    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, removed ? SIG_DFL : SIG_IGN); /* it ends: the handler's reactors go */
+    signal(SIGINT, removed ? SIG_DFL : SIG_IGN);
     for (uint32_t i = 0; i < reactor_count; i++)
         reactor_destroy(reactors[i]);
     config_free(&rest);
+    if (removed && !told_to_stop)
+        start_again(argv);
     return status;
 }

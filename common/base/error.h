@@ -52,7 +52,8 @@
       "an address begins with its fabric: shm:/DIRECTORY/NAME, tcp:HOST:PORT or verbs:HOST:PORT")  \
     X(ROWAN_ENOTLEADING, 31,                                                                       \
       "the configuration manager does not lead: it waits to, or has lost its coordination "        \
-      "service")
+      "service")                                                                                   \
+    X(ROWAN_EREMOVED, 32, "this process is no member of the cluster any more")
 
 #ifndef ROWAN_H /* client/rowan.h, when included first, has declared the same enumerators */
 #define ERROR_ENUMERATOR(name, number, sentence) name = -(number),

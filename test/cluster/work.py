@@ -1,5 +1,5 @@
-"""Clients at work beside a test that does harm: counters (counters.c) and rowan-ycsb, and what must
-be true of them afterwards."""
+"""Clients at work beside a test that does harm: counters (counters.c), clients whose history is judged (history.c) and
+rowan-ycsb, and what must be true of them afterwards."""
 
 import contextlib
 import os
@@ -8,28 +8,23 @@ import signal
 import subprocess
 import threading
 
-from harness import environment, program, tap
+from harness import environment, program, run, tap
 
 SHARED = 32  # counters.c
+HISTORY_THREADS = 3  # history.c
 
 
-class Counters:
-    """Processes of counters.c, that count together."""
+class Clients:
+    """Processes that work until their standard input ends, and say "progress N" now and then."""
 
-    def __init__(self, cluster, name, processes=2, timeout_ms=10000, pause_us=1000,
-                 wrap=lambda words: words):  # fmt: skip
-        self.cluster = cluster
+    def __init__(self, *commands):
         self.children = []
         self.outputs = []
-        for number in range(processes):
+        for words in commands:
             self.outputs.append([])
             self.children.append(
-                subprocess.Popen(
-                    wrap([program("cluster_counters"), cluster.directory, f"{name}-{number}",
-                          str(timeout_ms), str(pause_us)]),
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                    text=True, env=environment(),
-                )  # fmt: skip
+                subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                 text=True, env=environment())  # fmt: skip
             )
         self.readers = [
             threading.Thread(target=self.read, args=pair, daemon=True)
@@ -65,13 +60,13 @@ class Counters:
             for child in self.children:
                 child.send_signal(signal.SIGCONT)
 
-    def wait_for_progress(self, seconds=60):
-        """Until each process has done something since now."""
+    def wait_for_progress(self, seconds=60, count=None):
+        """Until each process, or the first `count`, has done something since now."""
         before = self.operations()
 
         def moved():
             tap.equal(len(self.pids()), len(self.children), self.text())
-            return all(now > then for now, then in zip(self.operations(), before))
+            return all(now > then for now, then in list(zip(self.operations(), before))[:count])
 
         tap.wait_until(moved, seconds, "every client has done something")
 
@@ -84,28 +79,65 @@ class Counters:
                 child.kill()
             child.wait()
 
-    def finish(self, seconds=60):
-        """Lets them end. Each must have seen no error. Returns (acknowledged, unknown) by counter."""
+    def end(self, seconds=60):
+        """Lets them end. Returns what each has said."""
         for child in self.children:
             child.stdin.close()
-        acknowledged, unknown = [0] * SHARED, [0] * SHARED
+        texts = []
         for child, lines, reader in zip(self.children, self.outputs, self.readers):
             try:
                 child.wait(timeout=seconds)
             except subprocess.TimeoutExpired:
                 self.kill()
-                raise tap.Failed("counters did not end:", self.text()) from None
+                raise tap.Failed(type(self).__name__, "did not end:", self.text()) from None
             reader.join(10)
-            text = "".join(lines)
-            tap.equal(child.returncode, 0, text[-3000:])
+            texts.append("".join(line for line in lines if not line.startswith("progress ")))
+            tap.equal(child.returncode, 0, texts[-1][-20000:])
+            print(f"# {type(self).__name__}:", lines[-1].strip(), flush=True)
+        return texts
+
+
+class Counters(Clients):
+    """Processes of counters.c, that count together."""
+
+    def __init__(self, cluster, name, processes=2, timeout_ms=10000, pause_us=1000,
+                 wrap=lambda words: words):  # fmt: skip
+        super().__init__(*(
+            wrap([program("cluster_counters"), cluster.directory, f"{name}-{number}", str(timeout_ms), str(pause_us)])
+            for number in range(processes)
+        ))  # fmt: skip
+
+    def finish(self, seconds=60):
+        """Lets them end. Each must have seen no error. Returns (acknowledged, unknown) by counter."""
+        acknowledged, unknown = [0] * SHARED, [0] * SHARED
+        for text in self.end(seconds=seconds):
             tap.contains(text, "errors=0 ")
-            print("# counters:", lines[-1].strip(), flush=True)
             for number, good, maybe in re.findall(
                 r"^counter (\d+) acknowledged=(\d+) unknown=(\d+)$", text, re.MULTILINE
             ):
                 acknowledged[int(number)] += int(good)
                 unknown[int(number)] += int(maybe)
         return acknowledged, unknown
+
+
+class History(Clients):
+    """Processes of history.c: its keys must have been registers. `wraps`: one process for each."""
+
+    def __init__(self, cluster, name, keys=16, timeout_ms=60000, pause_ms=25, wraps=(lambda words: words,)):
+        self.files = [f"{cluster.directory}-{name}-{number}.operations" for number in range(len(wraps))]
+        super().__init__(*(
+            wrap([program("cluster_history"), "record", path, cluster.directory, name,
+                  *map(str, (HISTORY_THREADS * number, keys, timeout_ms, pause_ms))])
+            for number, (wrap, path) in enumerate(zip(wraps, self.files))
+        ))  # fmt: skip
+
+    def finish(self):
+        """Lets them end, and judges. The judge must refuse a stale read that is planted, each time."""
+        self.end()
+        for word, code in (("judge", 0), ("stale", 1)):
+            done = run([program("cluster_history"), word, *self.files], seconds=300)
+            tap.equal(done.code, code, word, done.both[:20000])
+        tap.contains(done.out, "not linearizable")
 
 
 def counter_value(cluster, number):

@@ -268,9 +268,9 @@ static void look_at_processes(struct checks *checks)
         check_term(checks, cluster->servers[i].process.address, control->config,
                    &checks->servers[i].term);
         const struct server *server = cluster->servers[i].server;
-        /* Refused ones too: nobody starts them again, but where one may be removed while it runs. */
+        /* Refused ones too: nobody starts them again. One that was removed starts itself. */
         if (server_error(server) &&
-            !(cluster->options.lease_ms && server_error(server) == ROWAN_EREFUSED))
+            !(cluster->options.lease_ms && server_error(server) == ROWAN_EREMOVED))
             checks_fail(checks, "error", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
                         "server %u has ended: %s", i + 1, server_why(server));
     }

@@ -208,7 +208,7 @@ static void replace_removed(struct nemesis *nemesis)
 {
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
         const struct server *server = nemesis->cluster->servers[i].server;
-        if (!server || server_error(server) != ROWAN_EREFUSED)
+        if (!server || server_error(server) != ROWAN_EREMOVED)
             continue;
         nemesis->counts.removed++;
         kill_one(nemesis, i);

@@ -273,7 +273,7 @@ TEST_WITH(errors_have_names_and_sentences, NULL, NULL)
 {
     assert_string_equal(rowan_error_sentence(ROWAN_ENOTFOUND), "not found");
     assert_string_equal(rowan_error_name(ROWAN_EPERMISSION), "ROWAN_EPERMISSION");
-    for (int error = 0; error >= ROWAN_ENOTLEADING; error--)
+    for (int error = 0; error >= ROWAN_EREMOVED; error--)
         assert_true(strlen(rowan_error_sentence(error)) > 3);
     assert_non_null(rowan_error_sentence(-1000));
     assert_true(strlen(rowan_version()) >= 5);

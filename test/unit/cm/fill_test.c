@@ -287,7 +287,7 @@ TEST(only_servers_of_the_list_are_added_and_no_process_a_second_time)
     assert_failure(world_last(world, 30), ROWAN_EREFUSED, "not among the servers");
     join = world_join_of(3); /* it was not told that it is a member */
     world_join(world, 31, 6, &join);
-    assert_failure(world_last(world, 31), ROWAN_EREFUSED, "was removed");
+    assert_failure(world_last(world, 31), ROWAN_EREMOVED, "was removed");
 }
 
 TEST(a_server_waits_while_its_last_process_is_a_member_also_without_data)

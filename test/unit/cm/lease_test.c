@@ -116,7 +116,7 @@ TEST(a_member_that_is_silent_for_two_leases_is_removed)
     assert_int_equal(cm_state_config(world->state)->member_count, 2);
     assert_int_equal(cm_state_config(world->state)->shards[0].epoch, 2);
     assert_configuration(world_last(world, 1), 0, 2, true);
-    assert_failure(world_last(world, 3), ROWAN_EREFUSED, "was removed");
+    assert_failure(world_last(world, 3), ROWAN_EREMOVED, "was removed");
     assert_string_equal(world_warning(world, "server_silent"), "server=3(no_word)");
     assert_string_equal(world_warning(world, "failover"),
                         "term=2 ms=200 removed=3 kept=- promoted=8 unserved=0");
@@ -407,7 +407,7 @@ TEST(a_kept_member_is_done_with_until_a_cold_start)
     run(world, FIRST_TWO, present + 2 * LEASE);
     world_settle(world);
     assert_true(cluster_member(cm_state_config(world->state), 3)->kept);
-    assert_failure(world_last(world, 3), ROWAN_EREFUSED, "was removed");
+    assert_failure(world_last(world, 3), ROWAN_EREMOVED, "was removed");
     world_adopt(world, 1, 2);
     world_adopt(world, 2, 2);
     assert_int_equal(run(world, FIRST_TWO, world->now_ns + 2 * LEASE), FIRST_TWO);
@@ -415,7 +415,7 @@ TEST(a_kept_member_is_done_with_until_a_cold_start)
 
     struct cm_join join = world_join_of(3);
     world_join(world, 3, 6, &join);
-    assert_failure(world_last(world, 3), ROWAN_EREFUSED, "was removed");
+    assert_failure(world_last(world, 3), ROWAN_EREMOVED, "was removed");
 
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 2, joins);
