@@ -11,15 +11,16 @@
  */
 #include "client/cm_link.h"
 
+#include <stdio.h>
+
 #include "common/base/error.h"
-#include "common/cluster/control.h"
 
 #define ASK_AGAIN_NS (500 * NS_PER_MS)
 #define ASK_PAUSE_NS (20 * NS_PER_MS)
 
 #define SILENT_NS (1500 * NS_PER_MS)
 
-enum { TAG_NEW_ID = 1, TAG_CONFIGURATION = 2 };
+enum { TAG_NEW_ID = 1, TAG_CONFIGURATION = 2, TAG_QUESTION = 3 };
 
 int cm_link_init(struct cm_link *cm, struct fabric_endpoint *endpoint, const char *addresses)
 {
@@ -55,7 +56,7 @@ void cm_link_connected(struct cm_link *cm, const struct fabric_identity *reached
     peer_connected(&cm->peer, reached);
     cm->peer.error = 0;
     cm->wants_config = true;
-    cm->next_id_ns = cm->next_config_ns = cm->asked_ns = 0;
+    cm->next_id_ns = cm->next_config_ns = cm->next_question_ns = cm->asked_ns = 0;
 }
 
 /* Sends `message` unless it was asked a short while ago. */
@@ -109,6 +110,8 @@ bool cm_link_poll(struct cm_link *cm, uint64_t known_term, uint64_t now_ns, uint
         sent = ask(cm, TAG_NEW_ID, &CONTROL_MESSAGE(NEW_CLIENT_ID, new_client_id, &new_id),
                    &cm->next_id_ns, now_ns, wake_ns);
     }
+    if (cm->question)
+        sent |= ask(cm, TAG_QUESTION, cm->question, &cm->next_question_ns, now_ns, wake_ns);
     if (cm->wants_config) {
         get.known_term = known_term;
         const bool asked =
@@ -168,6 +171,14 @@ static bool says_it_leads(const Rowan__ControlMessage *message)
     }
 }
 
+static void take_answer(struct cm_link *cm, const Rowan__ControlMessage *message)
+{
+    const bool refused = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
+    cm->question = NULL;
+    cm->refusal = refused ? message->failure->error : 0;
+    snprintf(cm->why, sizeof cm->why, "%s", refused ? message->failure->detail : "");
+}
+
 void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
 {
     Rowan__ControlMessage *message;
@@ -202,5 +213,7 @@ void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
     default:
         break;
     }
+    if (tag == TAG_QUESTION && cm->question && says_it_leads(message))
+        take_answer(cm, message);
     control_free(message);
 }

@@ -4,6 +4,7 @@
 #define CLIENT_CM_LINK_H
 
 #include "client/peer.h"
+#include "common/cluster/control.h"
 
 struct cm_link {
     struct peer peer;
@@ -15,8 +16,12 @@ struct cm_link {
     bool no_config;         /* the CM said that there is none newer than what we know */
     uint32_t waiting_count; /* servers that the cluster waits for, as the CM said last */
     uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
-    uint64_t next_id_ns, next_config_ns; /* not to be asked before */
+    uint64_t next_id_ns, next_config_ns, next_question_ns; /* not to be asked before */
     uint64_t asked_ns; /* for a configuration, and nothing came since; 0: it owes none */
+    /* The owner's: asked until a manager that leads has answered, then NULL. */
+    const Rowan__ControlMessage *question;
+    int refusal; /* of the question; 0: `fresh` is the answer, or what was known before */
+    char why[256];
 };
 
 /* `addresses`: a list (managers.h); `cm` stays where it is. Errors: those of managers_parse. */

@@ -350,6 +350,26 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
     cluster_release(stored);
 }
 
+/* There are not more other members. */
+static uint32_t cut_count(const Rowan__Renew *from)
+{
+    return from->n_incomplete < CLUSTER_MAX_MEMBERS ? (uint32_t)from->n_incomplete
+                                                    : CLUSTER_MAX_MEMBERS;
+}
+
+static void on_plan(struct cm *cm, uint32_t connection, uint32_t tag, const Rowan__Plan *from)
+{
+    if (from->kind < 0 || from->kind >= (int)CM_PLAN_KINDS) {
+        post_failure(cm, connection, tag, ROWAN_EUNSUPPORTED,
+                     "this configuration manager does not know what is planned");
+        return;
+    }
+    step(cm, &(struct cm_event){.kind = CM_EVENT_PLAN,
+                                .connection = connection,
+                                .tag = tag,
+                                .plan = {(enum cm_plan_kind)from->kind, from->server}});
+}
+
 static void on_request(struct cm *cm, uint32_t connection, const void *data, size_t bytes)
 {
     uint32_t tag = 0;
@@ -375,6 +395,8 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
         break;
     case ROWAN__CONTROL_MESSAGE__BODY_RENEW:
         step(cm, &(struct cm_event){.kind = CM_EVENT_RENEW,
+                                    .cut = message->renew->incomplete,
+                                    .cut_count = cut_count(message->renew),
                                     .connection = connection,
                                     .tag = tag,
                                     .known_term = message->renew->term,
@@ -392,6 +414,9 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
                                     .shard = message->filled->shard,
                                     .epoch = message->filled->epoch,
                                     .server = message->filled->server});
+        break;
+    case ROWAN__CONTROL_MESSAGE__BODY_PLAN:
+        on_plan(cm, connection, tag, message->plan);
         break;
     default:
         post_failure(cm, connection, tag, ROWAN_EUNSUPPORTED,

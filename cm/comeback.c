@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "cm/led.h"
 #include "common/base/assert.h"
 
 /* Among the first `count`; NULL: it is not. */
@@ -91,47 +92,15 @@ void comeback_admit(struct comeback *comeback, const struct cluster_config *old)
 struct work {
     const struct comeback *comeback;
     const struct cluster_config *old;
-    struct cluster_config *config;
-    uint32_t led[CLUSTER_MAX_MEMBERS]
-                [CLUSTER_MAX_WORKERS]; /* shards, by position of the member, and worker */
+    struct led led;
 };
-
-static uint32_t *led_by(struct work *work, uint32_t server)
-{
-    return work->led[cluster_member(work->config, server) - work->config->members];
-}
-
-static uint32_t led_in_all(struct work *work, uint32_t server)
-{
-    const uint32_t *led = led_by(work, server);
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < CLUSTER_MAX_WORKERS; i++)
-        count += led[i];
-    return count;
-}
-
-static uint32_t worker_of(struct work *work, uint32_t server)
-{
-    uint32_t *led = led_by(work, server), best = 0;
-    for (uint32_t i = 1; i < cluster_member(work->config, server)->workers; i++) {
-        if (led[i] < led[best])
-            best = i;
-    }
-    led[best]++;
-    return best;
-}
 
 /* The row gets these full replicas, at least one, in their order: the primary first, if it is one. */
 static void set_replicas(struct work *work, struct shard *shard, const uint32_t *servers,
                          uint32_t count)
 {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < count && servers[0] != shard->primary; i++) {
-        if (led_in_all(work, servers[i]) < led_in_all(work, servers[best]))
-            best = i;
-    }
-    shard->primary = servers[best];
-    shard->worker = worker_of(work, shard->primary);
+    const uint32_t best = servers[0] == shard->primary ? 0 : led_fewest(&work->led, servers, count);
+    led_give(&work->led, shard, servers[best]);
     shard->backup_count = 0;
     memset(shard->backups, 0, sizeof shard->backups);
     for (uint32_t i = 0; i < count; i++) {
@@ -161,17 +130,14 @@ static void return_shard(struct work *work, struct shard *shard)
 void comeback_apply(const struct comeback *comeback, const struct cluster_config *old,
                     struct cluster_config *config)
 {
-    struct work work = {.comeback = comeback, .old = old, .config = config};
+    struct work work = {.comeback = comeback, .old = old};
     if (comeback->count == 0)
         return;
+    led_count(&work.led, config);
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct cm_join *join = return_of(comeback, config->members[i].server);
         if (join)
             config->members[i] = join_member(join);
-    }
-    for (uint32_t i = 0; i < old->shard_count; i++) {
-        if (!shard_is_kept(old, &old->shards[i]))
-            led_by(&work, old->shards[i].primary)[old->shards[i].worker]++;
     }
     for (uint32_t i = 0; i < old->shard_count; i++) {
         if (shard_is_kept(old, &old->shards[i]))

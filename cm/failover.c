@@ -9,13 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cm/led.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
 struct work {
-    struct cluster_config *config;                          /* with the members of before */
-    const bool *silent;                                     /* by position of the member */
-    uint32_t led[CLUSTER_MAX_MEMBERS][CLUSTER_MAX_WORKERS]; /* shards, by worker */
+    struct cluster_config *config; /* with the members of before */
+    const bool *silent;            /* by position of the member */
+    struct led led;
 };
 
 static uint32_t position(const struct work *work, uint32_t server)
@@ -40,35 +41,15 @@ static uint32_t drop_silent(const struct work *work, uint32_t *servers, uint32_t
     return left;
 }
 
-static uint32_t led_by(const struct work *work, uint32_t server)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < CLUSTER_MAX_WORKERS; i++)
-        count += work->led[position(work, server)][i];
-    return count;
-}
-
-/* The backup that leads fewest shards, of equals the first, and its worker that does. */
+/* By the backup that leads fewest shards. */
 static void promote(struct work *work, struct shard *shard)
 {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < shard->backup_count; i++) {
-        if (led_by(work, shard->backups[i]) < led_by(work, shard->backups[best]))
-            best = i;
-    }
-    shard->primary = shard->backups[best];
+    const uint32_t best = led_fewest(&work->led, shard->backups, shard->backup_count);
+    led_give(&work->led, shard, shard->backups[best]);
     shard->backup_count--;
     memmove(&shard->backups[best], &shard->backups[best + 1],
             (shard->backup_count - best) * sizeof shard->backups[0]);
     shard->backups[shard->backup_count] = 0;
-
-    uint32_t *led = work->led[position(work, shard->primary)];
-    shard->worker = 0;
-    for (uint32_t i = 1; i < cluster_member(work->config, shard->primary)->workers; i++) {
-        if (led[i] < led[shard->worker])
-            shard->worker = i;
-    }
-    led[shard->worker]++;
 }
 
 /* F1. False: nobody is left, and the silent ones are kept. Those that were kept before are not silent. */
@@ -103,15 +84,6 @@ static bool change_shard(struct work *work, struct shard *shard)
     return true;
 }
 
-static void count_led(struct work *work)
-{
-    for (uint32_t i = 0; i < work->config->shard_count; i++) {
-        const struct shard *shard = &work->config->shards[i];
-        if (!is_silent(work, shard->primary))
-            work->led[position(work, shard->primary)][shard->worker]++;
-    }
-}
-
 static void drop_members(struct work *work)
 {
     struct cluster_config *config = work->config;
@@ -131,7 +103,7 @@ int failover_make(const struct cluster_config *old, const bool *silent, struct c
     if (!config)
         return ROWAN_ENOMEM;
     config->term++;
-    count_led(&work);
+    led_count(&work.led, config);
     for (uint32_t i = 0; i < config->shard_count; i++) {
         struct shard *shard = &config->shards[i];
         if (!change_shard(&work, shard))

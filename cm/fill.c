@@ -4,74 +4,47 @@
  *  G1 A replica becomes full only if it filled in the row that is in force and has all; a full one stays full, if the shard was
  *     not kept.
  *  G2 A shard that changed has a higher epoch; one that did not is as it was.
+ *  G3 A shard that is not kept has a full replica of before as its primary, and loses a full one only if it has as many as are
+ *     wanted without it, or if its primary, which is here and goes on, does not reach it.
  */
 #include "cm/fill.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "cm/led.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
 struct work {
     const struct fill_from *from;
-    struct cluster_config *config;
-    uint32_t running; /* members that are not kept */
+    const struct cluster_config *config;
+    const struct shard *old; /* the shard as it was */
+    struct led led;
     uint32_t
         held[CLUSTER_MAX_MEMBERS]; /* by position of the member, shards that it is a replica of */
 };
-
-static uint32_t replicas(const struct shard *shard)
-{
-    return 1 + shard->backup_count + shard->filling_count;
-}
-
-static bool holds(const struct shard *shard, uint32_t server)
-{
-    return shard->primary == server || shard_has_backup(shard, server) ||
-           shard_has_filling(shard, server);
-}
 
 static bool may_change(const struct cluster_config *config, const struct shard *shard)
 {
     return shard->epoch < CLUSTER_MAX_EPOCH && !shard_is_kept(config, shard);
 }
 
-static uint32_t running_of(const struct cluster_config *config)
+static bool is_cut(const struct work *work, const struct shard *shard, uint32_t server)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < config->member_count; i++)
-        count += !config->members[i].kept;
-    return count;
-}
-
-/* A replica of a shard that nobody keeps is a member that runs: there are more of these exactly if one is none. */
-static bool lacks(const struct cluster_config *config, uint32_t running, const struct shard *shard)
-{
-    return replicas(shard) < config->replicas && replicas(shard) < running;
-}
-
-static bool is_due(const struct fill_from *from)
-{
-    const struct cluster_config *old = from->old;
-    const uint32_t running = running_of(old);
-    bool due = from->join_count + from->back.count > 0;
-    for (uint32_t i = 0; i < old->shard_count && !due; i++)
-        due = may_change(old, &old->shards[i]) &&
-              (from->filled[i] || lacks(old, running, &old->shards[i]));
-    return due;
+    return work->from->leases && server != shard->primary &&
+           leases_are_cut(work->from->leases, shard->primary, server);
 }
 
 /* Into the order of members. */
-static void add_members(struct work *work)
+static void add_members(const struct fill_from *from, struct cluster_config *config)
 {
-    struct cluster_config *config = work->config;
-    uint32_t count = work->from->old->member_count;
-    for (uint32_t i = 0; i < work->from->join_count; i++) {
+    uint32_t count = from->old->member_count;
+    for (uint32_t i = 0; i < from->join_count; i++) {
         uint32_t at = count++;
-        for (; at > 0 && config->members[at - 1].server > work->from->joins[i]->server; at--)
+        for (; at > 0 && config->members[at - 1].server > from->joins[i]->server; at--)
             config->members[at] = config->members[at - 1];
-        config->members[at] = join_member(work->from->joins[i]);
+        config->members[at] = join_member(from->joins[i]);
     }
     ASSERT(count == config->member_count);
 }
@@ -82,7 +55,7 @@ static void drop_kept(struct cluster_config *config)
     for (uint32_t i = 0; i < config->member_count; i++) {
         bool named = !config->members[i].kept;
         for (uint32_t k = 0; k < config->shard_count && !named; k++)
-            named = holds(&config->shards[k], config->members[i].server);
+            named = shard_names(&config->shards[k], config->members[i].server);
         if (named)
             config->members[left++] = config->members[i];
     }
@@ -105,26 +78,126 @@ static bool end_filling(struct shard *shard, uint8_t filled)
     return changed;
 }
 
-static void begin_filling(struct work *work, struct shard *shard)
+/* Of these replicas, those that are not drained and within reach. */
+static uint32_t count_lasting(const struct work *work, const struct shard *shard,
+                              const uint32_t *servers, uint32_t count)
+{
+    uint32_t lasting = 0;
+    for (uint32_t i = 0; i < count; i++)
+        lasting += cluster_wants(work->config, servers[i]) && !is_cut(work, shard, servers[i]);
+    return lasting;
+}
+
+/* Leaves of those within reach the drained ones, if it says so, and the first `most` others, in their order; how many. Who was
+ * the primary stays for the time being. */
+static uint32_t keep(const struct work *work, const struct shard *shard, uint32_t *servers,
+                     uint32_t count, bool drained, uint32_t most)
+{
+    uint32_t left = 0, others = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bool stays = drained;
+        if (is_cut(work, shard, servers[i]))
+            stays = false;
+        else if (cluster_wants(work->config, servers[i]))
+            stays = others++ < most;
+        if (stays || servers[i] == work->old->primary)
+            servers[left++] = servers[i];
+    }
+    memset(&servers[left], 0, (count - left) * sizeof servers[0]);
+    return left;
+}
+
+/* G3 */
+static bool drop_replicas(const struct work *work, struct shard *shard)
+{
+    const uint32_t before = shard->backup_count + shard->filling_count,
+                   wanted = work->config->replicas,
+                   primary = count_lasting(work, shard, &shard->primary, 1),
+                   full = primary + count_lasting(work, shard, shard->backups, shard->backup_count);
+    shard->backup_count =
+        keep(work, shard, shard->backups, shard->backup_count, full < wanted, wanted - primary);
+    shard->filling_count = keep(work, shard, shard->filling, shard->filling_count, false,
+                                full < wanted ? wanted - full : 0);
+    return shard->backup_count + shard->filling_count < before;
+}
+
+/* G3: with one that was full before. */
+static bool swap_roles(struct work *work, struct shard *shard)
+{
+    const uint32_t drained = shard->primary;
+    uint32_t able[CLUSTER_MAX_REPLICAS], count = 0;
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        if (cluster_wants(work->config, shard->backups[i]) &&
+            shard_has_backup(work->old, shard->backups[i]) &&
+            !is_cut(work, shard, shard->backups[i]))
+            able[count++] = shard->backups[i];
+    }
+    if (count == 0 || cluster_wants(work->config, drained))
+        return false;
+    led_give(&work->led, shard, able[led_fewest(&work->led, able, count)]);
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        if (shard->backups[i] == shard->primary)
+            shard->backups[i] = drained;
+    }
+    return true;
+}
+
+/* False: there are enough, or nobody is left that could. */
+static bool begin_filling(struct work *work, struct shard *shard)
 {
     const struct cluster_config *config = work->config;
+    const uint32_t count = count_lasting(work, shard, &shard->primary, 1) +
+                           count_lasting(work, shard, shard->backups, shard->backup_count) +
+                           shard->filling_count;
+    if (count >= config->replicas ||
+        shard->backup_count + shard->filling_count == CLUSTER_MAX_REPLICAS - 1)
+        return false;
     uint32_t best = config->member_count;
     for (uint32_t i = 0; i < config->member_count; i++) {
-        if (config->members[i].kept || holds(shard, config->members[i].server))
+        const uint32_t server = config->members[i].server;
+        if (config->members[i].kept || shard_names(shard, server) ||
+            !count_lasting(work, shard, &server, 1))
             continue;
         if (best == config->member_count || work->held[i] < work->held[best])
             best = i;
     }
-    ASSERT(best < config->member_count);
+    if (best == config->member_count)
+        return false;
     work->held[best]++;
     shard->filling[shard->filling_count++] = config->members[best].server;
+    return true;
+}
+
+/* True if it changed. */
+static bool arrange(struct work *work, const struct shard *old, struct shard *shard, uint8_t filled)
+{
+    work->old = old;
+    bool changed = end_filling(shard, filled);
+    changed = swap_roles(work, shard) || changed;
+    changed = drop_replicas(work, shard) || changed;
+    while (begin_filling(work, shard))
+        changed = true;
+    return changed;
+}
+
+/* What it becomes is left to the second time, when it is known who holds how many. */
+static bool is_due(const struct fill_from *from)
+{
+    const struct cluster_config *old = from->old;
+    struct work work = {.from = from, .config = old, .led = {.config = old}};
+    bool due = from->join_count + from->back.count > 0;
+    for (uint32_t i = 0; i < old->shard_count && !due; i++) {
+        struct shard shard = old->shards[i];
+        due = may_change(old, &shard) && arrange(&work, &old->shards[i], &shard, from->filled[i]);
+    }
+    return due;
 }
 
 static void count_held(struct work *work)
 {
     for (uint32_t i = 0; i < work->config->shard_count; i++) {
         for (uint32_t m = 0; m < work->config->member_count; m++)
-            work->held[m] += holds(&work->config->shards[i], work->config->members[m].server);
+            work->held[m] += shard_names(&work->config->shards[i], work->config->members[m].server);
     }
 }
 
@@ -133,24 +206,21 @@ int fill_make(const struct fill_from *from, struct cluster_config **out)
     *out = NULL;
     if (!is_due(from))
         return ROWAN_OK;
-    struct work work = {.from = from};
-    work.config = cluster_copy_for(from->old, from->old->member_count + from->join_count);
-    if (!work.config)
+    struct cluster_config *config =
+        cluster_copy_for(from->old, from->old->member_count + from->join_count);
+    if (!config)
         return ROWAN_ENOMEM;
-    struct cluster_config *config = work.config;
+    struct work work = {.from = from, .config = config};
     config->term++;
-    add_members(&work);
+    add_members(from, config);
     comeback_apply(&from->back, from->old, config);
-    work.running = running_of(config);
+    led_count(&work.led, config);
     count_held(&work);
     for (uint32_t i = 0; i < config->shard_count; i++) {
         struct shard *shard = &config->shards[i];
-        if (!may_change(config, shard))
-            continue;
-        bool changed = end_filling(shard, from->filled[i]);
-        for (; lacks(config, work.running, shard); changed = true)
-            begin_filling(&work, shard);
-        if (changed && shard->epoch == from->old->shards[i].epoch)
+        if (may_change(config, shard) &&
+            arrange(&work, &from->old->shards[i], shard, from->filled[i]) &&
+            shard->epoch == from->old->shards[i].epoch)
             shard->epoch++; /* G2 */
     }
     drop_kept(config);
@@ -176,6 +246,14 @@ static void list_joined(const struct cluster_config *before, const struct cluste
     }
 }
 
+/* The process is a member in both. */
+static bool stays(const struct cluster_config *before, const struct cluster_config *after,
+                  uint32_t server)
+{
+    const struct member *old = cluster_member(before, server), *now = cluster_member(after, server);
+    return old && now && old->incarnation == now->incarnation && !old->kept && !now->kept;
+}
+
 bool fill_story(const struct cluster_config *before, const struct cluster_config *after,
                 struct fill_story *out)
 {
@@ -183,14 +261,21 @@ bool fill_story(const struct cluster_config *before, const struct cluster_config
     list_joined(before, after, out);
     for (uint32_t i = 0; i < after->shard_count; i++) {
         const struct shard *old = &before->shards[i], *now = &after->shards[i];
-        bool began = false, ended = false;
+        bool began = false, ended = false, dropped = false;
         for (uint32_t k = 0; k < now->filling_count; k++)
             began = began || !shard_has_filling(old, now->filling[k]);
         for (uint32_t k = 0; k < now->backup_count; k++)
             ended = ended || shard_has_filling(old, now->backups[k]);
         out->began += began;
         out->ended += ended;
+        for (uint32_t k = 0; k < before->member_count; k++) {
+            const uint32_t server = before->members[k].server;
+            dropped = dropped || (shard_names(old, server) && !shard_names(now, server) &&
+                                  stays(before, after, server));
+        }
         out->left += now->filling_count > 0;
+        out->swapped += now->primary != old->primary && stays(before, after, old->primary);
+        out->dropped += dropped;
     }
-    return out->joined + out->began + out->ended > 0;
+    return out->joined + out->began + out->ended + out->swapped + out->dropped > 0;
 }

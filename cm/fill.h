@@ -1,5 +1,6 @@
-/* fill.h - the configuration with more members and more replicas: servers that came or came back are added, shards that lack
- * replicas get members that fill, and replicas that have all are full backups (design, section 6, "Filling"). Pure. */
+/* fill.h - the configuration with more members, and with other replicas: servers that came or came back are added, shards that
+ * lack replicas get members that fill, and replicas that have all are full backups; drained members hand over what they hold,
+ * and a backup that its primary does not reach leaves (design, section 6, "Filling" and "Failover"). Pure. */
 #ifndef CM_FILL_H
 #define CM_FILL_H
 
@@ -8,6 +9,7 @@
 #include <stdint.h>
 
 #include "cm/comeback.h"
+#include "cm/lease.h"
 #include "common/cluster/cluster.h"
 
 /* What a configuration changes, for the log. */
@@ -17,6 +19,8 @@ struct fill_story {
     uint32_t began,
         ended; /* shards that have a replica which fills now; which is a full backup now, and filled before */
     uint32_t left; /* shards with replicas that fill */
+    uint32_t swapped,
+        dropped; /* shards led by another member now; that members which stay hold no more */
 };
 
 struct fill_from {
@@ -27,14 +31,19 @@ struct fill_from {
     struct comeback back; /* comeback_admit */
     const uint8_t
         *filled; /* filled[i]: of shard i, a bit for each place in `filling` that has all */
+    const struct leases *leases; /* leases_are_cut; NULL: nobody says so */
 };
 
 /* From there to the configuration that is proposed:
  *  - the term is one more; servers that join are members, and replicas of nothing before;
  *  - kept members return, and a kept member that is no replica any more is no member (comeback.h);
  *  - a replica that has all is a full backup, the last in their order;
- *  - a shard with fewer replicas than `replicas` gets more, as long as there are members that are none: the one that is a
- *    replica of fewest shards, of equals the one with the lowest number. They fill;
+ *  - a backup, full or filling, that its primary says it does not reach leaves that shard;
+ *  - a drained primary and the full backup that leads fewest shards, and is not drained, swap roles; a drained backup leaves when
+ *    the shard has `replicas` full ones without it, or at once if it fills. So does another one that fills then;
+ *  - a shard with fewer replicas than `replicas`, drained ones not counted, gets more, as long as there are members that are none,
+ *    are not drained, and are within its primary's reach: the one that is a replica of fewest shards, of equals the one with the
+ *    lowest number. They fill;
  *  - the epoch of each shard that changed is one more. One that has no epoch left, or whose full replicas are kept members,
  *    is left as it is.
  * *out is finished, or NULL if there is nothing to change. Errors: ROWAN_ENOMEM. */

@@ -135,6 +135,8 @@ int first_place(const struct cm_state_options *options, const struct member *mem
     config->next_client_id = CLUSTER_FIRST_CLIENT_ID;
     config->lease_ms = options->lease_ms;
     config->manager = options->lease_ms ? options->incarnation : 0;
+    config->wanted_count = options->lease_ms ? options->server_count : 0;
+    memcpy(config->wanted, options->servers, config->wanted_count * sizeof config->wanted[0]);
     memcpy(config->members, members, options->server_count * sizeof members[0]);
     place_shards(config);
     int error = cluster_finish(config);

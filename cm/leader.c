@@ -2,6 +2,7 @@
 #include "cm/leader.h"
 
 #include "cm/actions.h"
+#include "cm/manage.h"
 #include "cm/refusal.h"
 
 void leader_dismiss(struct cm_state *state, uint32_t connection, const char *detail)
@@ -22,6 +23,7 @@ static void resign(struct cm_state *state)
         if (!state->connections[i].open)
             continue;
         ids_forget(&state->ids, i);
+        manage_plan_forget(state, i);
         state->connections[i].member = false;
         leader_dismiss(state, i, refusal_not_leading);
     }

@@ -116,6 +116,24 @@ void leases_renewed(struct leases *leases, struct lease *lease, uint64_t term, u
         lease->present_ns = latest(lease->present_ns, present_ns);
 }
 
+void leases_cut(struct lease *lease, const uint32_t *servers, uint32_t count)
+{
+    lease->cut_count = count;
+    for (uint32_t i = 0; i < count; i++)
+        lease->cut[i] = servers[i];
+}
+
+bool leases_are_cut(const struct leases *leases, uint32_t from, uint32_t to)
+{
+    bool cut = false;
+    for (uint32_t i = 0; i < leases->count; i++) {
+        const struct lease *lease = &leases->entries[i];
+        for (uint32_t k = 0; lease->server == from && k < lease->cut_count; k++)
+            cut = cut || lease->cut[k] == to;
+    }
+    return cut;
+}
+
 void leases_adopted(struct leases *leases, struct lease *lease, uint64_t term, uint64_t now_ns)
 {
     note_answer(leases, lease, term);

@@ -51,6 +51,7 @@ struct lease {
     bool told;            /* its silence is logged */
     uint64_t
         behind_ns; /* since then it has not adopted what is in force, or made a step to it; 0: it has */
+    uint32_t cut_count, cut[CLUSTER_MAX_MEMBERS]; /* servers that its sends do not reach, it says */
 };
 
 /* All zeros: another manages, or there are no leases. */
@@ -92,6 +93,10 @@ struct lease *leases_of(struct leases *leases, uint32_t server);
  * manager said (0: nothing of that kind). */
 void leases_renewed(struct leases *leases, struct lease *lease, uint64_t term, uint64_t present_ns,
                     uint64_t now_ns);
+
+/* With it came to whom its sends stay incomplete, at most CLUSTER_MAX_MEMBERS. leases_are_cut: says `from` so of `to`? */
+void leases_cut(struct lease *lease, const uint32_t *servers, uint32_t count);
+bool leases_are_cut(const struct leases *leases, uint32_t from, uint32_t to);
 
 /* It has adopted `term`; likewise. */
 void leases_adopted(struct leases *leases, struct lease *lease, uint64_t term, uint64_t now_ns);

@@ -10,6 +10,7 @@
 #include "cm/manage.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "cm/actions.h"
 #include "cm/failover.h"
@@ -24,6 +25,25 @@ static struct lease *lease_of(struct cm_state *state, uint32_t connection)
 }
 
 /* --- leases --- */
+
+/* Each time that a member says something new. */
+static void note_cut(struct cm_state *state, struct lease *lease, const struct cm_event *event)
+{
+    const bool same =
+        lease->cut_count == event->cut_count &&
+        (event->cut_count == 0 ||
+         memcmp(lease->cut, event->cut, event->cut_count * sizeof lease->cut[0]) == 0);
+    if (same)
+        return;
+    leases_cut(lease, event->cut, event->cut_count);
+    char *story = state->stories[8];
+    size_t at = (size_t)snprintf(story, sizeof state->stories[8], "server=%u to=%s", lease->server,
+                                 lease->cut_count ? "" : "-");
+    for (uint32_t i = 0; i < lease->cut_count && at < sizeof state->stories[8]; i++)
+        at += (size_t)snprintf(story + at, sizeof state->stories[8] - at, "%s%u", i ? "," : "",
+                               lease->cut[i]);
+    actions_tell(state, "sends_incomplete", story);
+}
 
 static void answer_renew(struct cm_state *state, uint32_t connection, bool granted)
 {
@@ -46,10 +66,12 @@ void manage_renewed(struct cm_state *state, const struct cm_event *event)
     peer->renew_term = event->known_term;
     state->renewing++;
     struct lease *lease = lease_of(state, event->connection);
-    if (lease)
-        leases_renewed(&state->leases, lease, event->known_term,
-                       event->manager == state->options.incarnation ? event->manager_ns : 0,
-                       state->now_ns);
+    if (!lease)
+        return;
+    leases_renewed(&state->leases, lease, event->known_term,
+                   event->manager == state->options.incarnation ? event->manager_ns : 0,
+                   state->now_ns);
+    note_cut(state, lease, event);
 }
 
 /* M1 */
@@ -75,6 +97,7 @@ void manage_tick(struct cm_state *state)
 void manage_closed(struct cm_state *state, uint32_t connection)
 {
     state->renewing -= state->connections[connection].renews;
+    manage_plan_forget(state, connection);
 }
 
 /* --- committed --- */
@@ -204,7 +227,7 @@ bool manage_propose(struct cm_state *state, struct proposal *out)
     bool silent[CLUSTER_MAX_MEMBERS];
     struct proposal proposal = {0};
     if (!removes_any(state, silent))
-        return manage_fill_propose(state, out);
+        return manage_plan_propose(state, out) || manage_fill_propose(state, out);
     int error =
         failover_make(state->config, silent, &proposal.config, state->detail, sizeof state->detail);
     if (!error)

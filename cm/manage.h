@@ -7,10 +7,16 @@
 
 #include "cm/state_inside.h"
 
-/* CM_EVENT_RENEW, which manage_tick answers, CM_EVENT_ADOPTED and CM_EVENT_FILLED. */
+/* CM_EVENT_RENEW, which manage_tick answers, CM_EVENT_ADOPTED, CM_EVENT_FILLED, and CM_EVENT_PLAN, which manage_plan_answer
+ * does. */
 void manage_renewed(struct cm_state *state, const struct cm_event *event);
 void manage_adopted(struct cm_state *state, const struct cm_event *event);
 void manage_filled(struct cm_state *state, const struct cm_event *event);
+void manage_planned(struct cm_state *state, const struct cm_event *event);
+
+/* Answers the plans that are in force, or refused. The manager leads. manage_plan_forget: none waits of this connection. */
+void manage_plan_answer(struct cm_state *state);
+void manage_plan_forget(struct cm_state *state, uint32_t connection);
 
 /* CM_EVENT_TIME. */
 void manage_tick(struct cm_state *state);
@@ -31,7 +37,8 @@ void manage_commit(struct cm_state *state);
 /* True: `out` is due before anything else is proposed. This manager leads and has leases in force. */
 bool manage_propose(struct cm_state *state, struct proposal *out);
 
-/* The part of manage_propose and of manage_installed that adds members and replicas (manage_fill.c). */
+/* The parts of manage_propose that do what is planned (manage_plan.c), and that of it and of manage_installed that adds members and replicas (manage_fill.c). */
+bool manage_plan_propose(struct cm_state *state, struct proposal *out);
 bool manage_fill_propose(struct cm_state *state, struct proposal *out);
 bool manage_fill_installed(struct cm_state *state, const struct cluster_config *before);
 

@@ -69,6 +69,10 @@ bool manage_fill_propose(struct cm_state *state, struct proposal *out)
         return false;
     state->looks = false;
     struct fill_from from = {.old = state->config, .filled = state->fills.filled};
+    for (uint32_t i = 0; i < state->leases.count; i++) {
+        if (state->leases.entries[i].cut_count > 0)
+            from.leases = &state->leases;
+    }
     find_joining(state, &from);
     admit_kept(state, &from.back);
     struct proposal proposal = {0};
@@ -139,6 +143,11 @@ bool manage_fill_installed(struct cm_state *state, const struct cluster_config *
     if (any && state->leases.managing && story.ended) {
         snprintf(count, sizeof count, "%u left=%u", story.ended, story.left);
         tell(state, state->stories[5], "filled", "shards", count, fills->since_ns);
+    }
+    if (state->leases.managing && story.swapped + story.dropped > 0) {
+        snprintf(state->stories[6], sizeof state->stories[6], "term=%llu led_by_others=%u left=%u",
+                 (unsigned long long)state->config->term, story.swapped, story.dropped);
+        actions_tell(state, "shards_moved", state->stories[6]);
     }
     if (!story.left)
         fills->since_ns = 0;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "cm/plan.h"
 #include "common/base/error.h"
 
 const char refusal_not_leading[] = "another configuration manager leads the cluster, or will soon";
@@ -20,6 +21,10 @@ const char refusal_taken[] = "another running server has this number; each needs
 const char refusal_removed[] =
     "this process was silent for too long, or did not adopt a configuration, and was removed from "
     "the cluster: the server starts again";
+
+static const char refusal_stranger[] =
+    "the server's number is not among the servers of this cluster, or it was removed (rowan add "
+    "lets it in where there are leases)";
 
 int refusal_error(const char *why, const struct cluster_config *config, bool has_data)
 {
@@ -42,25 +47,18 @@ bool refusal_is_member(const struct cluster_config *config, uint32_t server, uin
 const char *refusal_gone(const struct cluster_config *config, uint32_t server, uint64_t incarnation)
 {
     const struct member *member = config ? cluster_member(config, server) : NULL;
+    if (config && !member && !cluster_wants(config, server))
+        return refusal_stranger;
     return config && (!member || member->incarnation == incarnation) ? refusal_removed
                                                                      : refusal_replaced;
-}
-
-static bool is_listed(const struct cm_state_options *options, uint32_t server)
-{
-    for (uint32_t i = 0; i < options->server_count; i++) {
-        if (options->servers[i] == server)
-            return true;
-    }
-    return false;
 }
 
 const char *refusal_unfit(const struct cm_state_options *options,
                           const struct cluster_config *config, const struct cm_join *join)
 {
     if (!cluster_member(config, join->server) &&
-        (config->lease_ms == 0 || !is_listed(options, join->server)))
-        return "the server's number is not among the servers of this cluster";
+        (config->lease_ms == 0 || !plan_wants(options, config, join->server)))
+        return refusal_stranger;
     if (join->block_limit < config->block_limit)
         return "this server's fabric carries smaller blocks than the cluster's entries have: start "
                "it with the fabric that the cluster was made with";
@@ -95,7 +93,7 @@ const char *refusal_of(const struct refusal_case *of, char *detail, size_t detai
     const struct cm_join *join = of->join;
     if (!of->leads || join->known_term > (of->config ? of->config->term : 0))
         return refusal_not_leading;
-    if (!of->config && !is_listed(of->options, join->server))
+    if (!of->config && !plan_wants(of->options, NULL, join->server))
         return "the server's number is not in the list that the configuration manager was "
                "started with (cluster-servers)";
     const char *why = of->config ? refusal_unfit(of->options, of->config, join) : NULL;

@@ -26,7 +26,8 @@ static const struct config_key keys[] = {
      "zookeeper: milliseconds without a word after which the ensemble takes this process for dead; "
      "it keeps to bounds of its own, 2 and 20 of its ticks"},
     {"cluster-servers", CONFIG_STRING, FIELD(servers), NULL, 0, 0, NULL,
-     "numbers of the servers that make the cluster (1,2,3); it starts when all have joined"},
+     "numbers of the servers that make the cluster (1,2,3); it starts when all have joined. Where "
+     "there are leases, rowan add and remove change them later, and this does not"},
     {"replicas", CONFIG_U64, FIELD(replicas), "3", 1, CLUSTER_MAX_REPLICAS, NULL,
      "copies of each shard, the primary included"},
     {"shards", CONFIG_U64, FIELD(shards), "0", 0, CLUSTER_MAX_SHARDS, NULL,

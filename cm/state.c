@@ -274,6 +274,7 @@ static void advance(struct cm_state *state)
     if (state->stopped)
         return;
     give_ids(state);
+    manage_plan_answer(state);
     for (uint32_t i = 0; state->config && i < state->connection_limit; i++) {
         const struct connection *peer = &state->connections[i];
         if (peer->open && (peer->member || peer->subscribed) &&
@@ -512,6 +513,9 @@ static bool handle(struct cm_state *state, const struct cm_event *event)
     case CM_EVENT_FILLED:
         manage_filled(state, event);
         return true;
+    case CM_EVENT_PLAN:
+        manage_planned(state, event);
+        return true;
     }
     ASSERT(false && "an event of unknown kind");
     return false;
@@ -521,6 +525,7 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
 {
     ASSERT(!state->stopped && event->connection < CM_MAX_CONNECTIONS);
     ASSERT(state->started || event->kind == CM_EVENT_START);
+    ASSERT(event->cut_count <= CLUSTER_MAX_MEMBERS);
     ASSERT(event->kind <= CM_EVENT_OPENED || state->connections[event->connection].open);
 
     ASSERT(event->now_ns >= state->now_ns);

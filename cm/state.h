@@ -49,9 +49,18 @@ enum cm_event_kind {
     CM_EVENT_JOIN,              /* connection, tag, join, config: what it brings, or NULL */
     CM_EVENT_GET_CONFIGURATION, /* connection, tag, known_term */
     CM_EVENT_NEW_CLIENT_ID,     /* connection, tag */
-    CM_EVENT_RENEW,             /* connection, tag, known_term, manager, manager_ns */
+    CM_EVENT_RENEW,             /* connection, tag, known_term, manager, manager_ns, cut */
     CM_EVENT_ADOPTED,           /* connection, known_term */
     CM_EVENT_FILLED,            /* connection, shard, epoch, server: it has all, says its primary */
+    CM_EVENT_PLAN,              /* connection, tag, plan */
+};
+
+/* What an operator wants of a server (plan.h); numbers as in proto/control.proto. */
+enum cm_plan_kind { CM_PLAN_ADD, CM_PLAN_DRAIN, CM_PLAN_REMOVE, CM_PLAN_KINDS };
+
+struct cm_plan {
+    enum cm_plan_kind kind;
+    uint32_t server;
 };
 
 struct cm_event {
@@ -63,7 +72,10 @@ struct cm_event {
     uint32_t tag;
     uint64_t known_term;
     uint64_t manager, manager_ns; /* out of the LeaseIs that the member had last; 0: none */
+    uint32_t cut_count;           /* RENEW: servers to which its sends stay incomplete */
+    const uint32_t *cut;
     uint32_t shard, epoch, server;
+    struct cm_plan plan;
     const struct cm_join *join;
     bool leader;
     int error;                     /* 0; READ: any; STORED: ROWAN_EVERSION (lost), ROWAN_EUNKNOWN
@@ -79,7 +91,7 @@ enum cm_action_kind {
                                 `expected_version`; answer CM_EVENT_STORED */
     CM_ACTION_CONFIGURATION, /* send ConfigurationIs with `config` (NULL: none) and the output's
                                 waiting_for, the secret only if `with_secret`. tag 0 if nobody
-                                asked */
+                                asked. To a plan: it is in force */
     CM_ACTION_CLIENT_ID,     /* send ClientIdIs */
     CM_ACTION_FAILURE,       /* send Failure: error, detail. tag 0 if nobody asked */
     CM_ACTION_LEASE,         /* send LeaseIs: now_ns, this manager's incarnation, granted */

@@ -28,6 +28,9 @@ struct connection {
     uint32_t renew_tag;   /* of it */
     uint64_t renew_term;  /* that it knows */
     uint64_t known_term;  /* of the newest configuration sent to it, or known to it */
+    bool plans;           /* `plan` waits for an answer */
+    uint32_t plan_tag;    /* of it */
+    struct cm_plan plan;
 };
 
 /* A step sends a connection at most a reply, a refusal, an id, a configuration, and that it is committed. */
@@ -54,6 +57,7 @@ struct cm_state {
     uint64_t now_ns;      /* of the last event */
     struct leases leases; /* if the configuration in force has some, and names this manager */
     uint32_t renewing;    /* connections whose Renew waits */
+    uint32_t planning;    /* those whose plan waits */
     uint64_t
         failed_term; /* of the configuration that no failover is possible from, which was logged; 0: none */
 
@@ -77,9 +81,11 @@ struct cm_state {
 
     struct cm_output output;
     uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
-    char detail[CM_MAX_DETAIL_BYTES + 1]; /* of a refusal or a stop: one a step */
-    /* Who is silent, what was done, what is committed, who joined, what fills, what has filled. */
-    char stories[6][CM_MAX_DETAIL_BYTES + 1];
+    char detail[CM_MAX_DETAIL_BYTES + 1];  /* of a refusal or a stop: one a step */
+    char refusal[CM_MAX_DETAIL_BYTES + 1]; /* of a plan: one a step */
+    /* Who is silent, what was done, what is committed, who joined, what fills, what has filled, what moved, what is planned,
+     * who is out of reach. */
+    char stories[9][CM_MAX_DETAIL_BYTES + 1];
     char warnings[2][CM_MAX_DETAIL_BYTES + 1];
     struct cm_action actions[MAX_ACTIONS];
 };

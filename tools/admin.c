@@ -354,6 +354,29 @@ void admin_close(struct admin *admin)
     free(admin);
 }
 
+/* --- plans --- */
+
+int admin_plan(struct admin *admin, Rowan__Plan__Kind kind, uint32_t server, uint64_t timeout_ns,
+               char *why)
+{
+    struct cm_link *cm = &admin->cm;
+    const uint64_t until_ns = clock_ns() + timeout_ns;
+    Rowan__Plan plan = ROWAN__PLAN__INIT;
+    plan.kind = kind;
+    plan.server = server;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(PLAN, plan, &plan);
+    int error = 0;
+    cm->question = &message;
+    while (cm->question && !error) {
+        error = admin_wait(admin, until_ns);
+        if (!error && cm->question && clock_ns() >= until_ns)
+            error = ROWAN_ETIMEDOUT;
+    }
+    cm->question = NULL;
+    snprintf(why, sizeof cm->why, "%s", error ? error_sentence(error) : cm->why);
+    return error ? error : cm->refusal;
+}
+
 /* --- status of all --- */
 
 int admin_status_get(struct admin *admin, uint64_t timeout_ns, struct admin_status *out)

@@ -75,6 +75,19 @@ static bool members_are_right(const struct cluster_config *config)
     return true;
 }
 
+static bool wanted_are_right(const struct cluster_config *config)
+{
+    if (config->wanted_count > CLUSTER_MAX_MEMBERS ||
+        (config->wanted_count > 0 && config->lease_ms == 0))
+        return false;
+    for (uint32_t i = 0; i < config->wanted_count; i++) {
+        if (config->wanted[i] > CLUSTER_MAX_SERVER ||
+            config->wanted[i] <= (i ? config->wanted[i - 1] : 0))
+            return false;
+    }
+    return true;
+}
+
 /* Each is a member and none is among the `count` servers in `seen`, to which they are added. */
 static bool replicas_are_right(const struct cluster_config *config, const uint32_t *servers,
                                uint32_t server_count, uint32_t *seen, uint32_t *count)
@@ -176,7 +189,7 @@ int cluster_finish(struct cluster_config *config)
         return ROWAN_EFORMAT;
     if (config->replicas < 1 || config->replicas > CLUSTER_MAX_REPLICAS)
         return ROWAN_EFORMAT;
-    if (!leases_are_right(config) || !members_are_right(config))
+    if (!leases_are_right(config) || !members_are_right(config) || !wanted_are_right(config))
         return ROWAN_EFORMAT;
 
     uint32_t next_slot = 0;
@@ -234,6 +247,8 @@ struct cluster_config *cluster_copy_for(const struct cluster_config *config, uin
     copy->next_client_id = config->next_client_id;
     copy->manager = config->manager;
     copy->lease_ms = config->lease_ms;
+    copy->wanted_count = config->wanted_count;
+    memcpy(copy->wanted, config->wanted, sizeof copy->wanted);
     memcpy(copy->members, config->members, config->member_count * sizeof config->members[0]);
     memcpy(copy->shards, config->shards, config->shard_count * sizeof config->shards[0]);
     memcpy(copy->by_id, config->by_id, config->shard_count * sizeof config->by_id[0]);
@@ -293,6 +308,11 @@ bool shard_has_backup(const struct shard *shard, uint32_t server)
 bool shard_has_filling(const struct shard *shard, uint32_t server)
 {
     return has(shard->filling, shard->filling_count, server);
+}
+
+bool cluster_wants(const struct cluster_config *config, uint32_t server)
+{
+    return config->wanted_count == 0 || has(config->wanted, config->wanted_count, server);
 }
 
 uint32_t cluster_seed(const struct cluster_config *config)

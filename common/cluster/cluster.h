@@ -71,6 +71,8 @@ struct cluster_config {
     uint32_t
         lease_ms; /* CLUSTER_MIN_LEASE_MS to CLUSTER_MAX_LEASE_MS; 0: there are no leases, and a server that fails is
                           waited for */
+    uint32_t wanted_count;                /* 0: those that the CM was started with may be members */
+    uint32_t wanted[CLUSTER_MAX_MEMBERS]; /* servers that may, rising; another member is drained */
     uint32_t member_count, shard_count;
     struct member *members;             /* by rising server */
     struct shard *shards;               /* by rising first_slot; they cover every slot */
@@ -117,12 +119,22 @@ static inline const struct shard *cluster_shard_of_slot(const struct cluster_con
     return &config->shards[config->shard_of_slot[slot]];
 }
 
+/* False: it may be no member; if it is one, it is drained. */
+bool cluster_wants(const struct cluster_config *config, uint32_t server);
+
 /* True if nobody serves the shard until its servers are started again. */
 bool shard_is_kept(const struct cluster_config *config, const struct shard *shard);
 
 /* True if `server` is a full backup of the shard; if it fills. */
 bool shard_has_backup(const struct shard *shard, uint32_t server);
 bool shard_has_filling(const struct shard *shard, uint32_t server);
+
+/* True if it leads the shard, backs it, or fills. */
+static inline bool shard_names(const struct shard *shard, uint32_t server)
+{
+    return shard->primary == server || shard_has_backup(shard, server) ||
+           shard_has_filling(shard, server);
+}
 
 /* The seed of entry checksums, from the secret. */
 uint32_t cluster_seed(const struct cluster_config *config);

@@ -34,6 +34,8 @@ static void part_scalars(struct config_part *part, const struct cluster_config *
     part->configuration.next_client_id = config->next_client_id;
     part->configuration.manager = config->manager;
     part->configuration.lease_ms = config->lease_ms;
+    part->configuration.wanted = (uint32_t *)(uintptr_t)config->wanted;
+    part->configuration.n_wanted = config->wanted_count;
     if (with_secret && config->has_secret) {
         part->configuration.secret.data = (uint8_t *)(uintptr_t)config->secret;
         part->configuration.secret.len = sizeof config->secret;
@@ -157,6 +159,9 @@ static int decode_parts(const Rowan__Configuration *from, struct cluster_config 
     config->next_client_id = from->next_client_id;
     config->manager = from->manager;
     config->lease_ms = from->lease_ms;
+    config->wanted_count = (uint32_t)from->n_wanted;
+    for (uint32_t i = 0; i < config->wanted_count; i++)
+        config->wanted[i] = from->wanted[i];
     config->has_secret = from->secret.len > 0;
     if (config->has_secret)
         memcpy(config->secret, from->secret.data, sizeof config->secret);
@@ -189,6 +194,7 @@ int cluster_decode(const void *bytes, size_t count, struct cluster_config **out)
         goto out;
     error = ROWAN_EFORMAT;
     if (from->n_members > CLUSTER_MAX_MEMBERS || from->n_shards > CLUSTER_MAX_SHARDS ||
+        from->n_wanted > CLUSTER_MAX_MEMBERS ||
         (from->secret.len != 0 && from->secret.len != CLUSTER_SECRET_BYTES))
         goto out;
     error = ROWAN_ENOMEM;

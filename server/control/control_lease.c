@@ -48,12 +48,32 @@ static void log_change(struct control *control, uint64_t term, uint64_t *wake_ns
     lease->since_ns = control->now_ns;
 }
 
+/* Servers to which sends of some worker stay incomplete. */
+static uint32_t list_incomplete(const struct control *control,
+                                uint32_t servers[CLUSTER_MAX_MEMBERS])
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < control->options.workers * CLUSTER_MAX_MEMBERS; i++) {
+        const uint32_t server =
+            worker_incomplete(control->workers[i / CLUSTER_MAX_MEMBERS], i % CLUSTER_MAX_MEMBERS);
+        bool listed = server == 0 || count == CLUSTER_MAX_MEMBERS;
+        for (uint32_t k = 0; k < count; k++)
+            listed = listed || servers[k] == server;
+        if (!listed)
+            servers[count++] = server;
+    }
+    return count;
+}
+
 /* One that is lost on its way is followed by the next. */
 static void renew(struct control *control, const struct cluster_config *config)
 {
     struct lease *lease = &control->lease;
     Rowan__Renew body = ROWAN__RENEW__INIT;
+    uint32_t incomplete[CLUSTER_MAX_MEMBERS];
     body.term = config->term;
+    body.incomplete = incomplete;
+    body.n_incomplete = list_incomplete(control, incomplete);
     body.manager = config->manager;
     body.manager_ns = lease->manager == config->manager ? lease->manager_ns : 0; /* J2 */
     lease->sent_ns[++lease->tag % LEASE_RENEWALS] = control->now_ns;             /* J1: not later */

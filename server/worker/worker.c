@@ -318,6 +318,7 @@ static void execute_commands(struct worker *worker, uint64_t now_ns)
             worker->settled_news = true;
         } else if (command.kind == COMMAND_COMMITTED) {
             worker_epoch_committed(worker, command.term);
+            worker_peer_committed(worker, command.term, now_ns);
         } else if (command.kind == COMMAND_ADOPT) {
             return_command(worker, &command);
         } else {
@@ -498,6 +499,11 @@ struct inbox *worker_inbox(struct worker *worker)
 uint64_t worker_sends_from(const struct worker *worker)
 {
     return atomic_load_explicit(&worker->sending.from, memory_order_acquire);
+}
+
+uint32_t worker_incomplete(const struct worker *worker, uint32_t place)
+{
+    return atomic_load_explicit(&worker->incomplete[place], memory_order_relaxed);
 }
 
 struct inbox *worker_outbox(struct worker *worker)

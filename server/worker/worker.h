@@ -37,6 +37,10 @@ bool worker_ask(struct worker *worker, struct records_question *question);
 
 const struct worker_counts *worker_counts(const struct worker *worker);
 
+/* Any thread. Some server to which its sends have stayed incomplete for WORKER_INCOMPLETE_LEASES; 0: none at this place, up to
+ * CLUSTER_MAX_MEMBERS. */
+uint32_t worker_incomplete(const struct worker *worker, uint32_t place);
+
 /* Any thread. Segments of its log from that allocation number on may hold what is on its way to peers by pointer. Of one
  * that is USED no more is sent later, but writes in flight. */
 #define WORKER_SENDS_NOTHING UINT64_MAX

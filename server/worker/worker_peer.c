@@ -26,6 +26,11 @@ static struct worker_peer *find_peer(struct worker *worker, uint32_t server)
 
 static void peer_down(struct worker *worker, struct worker_peer *peer, int error, uint64_t now_ns);
 
+static void set_incomplete(struct worker *worker, uint32_t place, uint32_t server)
+{
+    atomic_store_explicit(&worker->incomplete[place], server, memory_order_relaxed);
+}
+
 /* Peers that are no members any more, or are under another incarnation. Nothing waits for them (worker_epoch.c, Z2). */
 static void leave_out(struct worker *worker)
 {
@@ -40,6 +45,7 @@ static void leave_out(struct worker *worker)
             peer_down(worker, peer, ROWAN_EREFUSED, 0);
         }
         *peer = (struct worker_peer){.kind = LINK_PEER};
+        set_incomplete(worker, i, 0);
     }
 }
 
@@ -100,6 +106,35 @@ void worker_peer_resolve(struct worker *worker, struct shard_state *shard)
     worker->fill_wanted |= row->filling_count > 0;
 }
 
+void worker_peer_committed(struct worker *worker, uint64_t term, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < worker->peer_count && term == worker->config->term; i++) {
+        if (worker->peers[i].needed && worker->peers[i].whole_ns == 0)
+            worker->peers[i].whole_ns = now_ns;
+    }
+}
+
+/* Of a peer nothing is overdue if all has landed, or more than at the last look; or if it says that it is short of space (H4).
+ * When this server stood still itself, all begins anew. */
+static void watch(struct worker *worker, uint64_t now_ns, uint64_t lease_ns)
+{
+    const bool stood_still = now_ns - worker->watch_ns > lease_ns;
+    worker->watch_ns = now_ns + lease_ns;
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        struct worker_peer *peer = &worker->peers[i];
+        const bool overdue =
+            !peer->connected || (peer->landed != peer->posted && peer->space == SPACE_ENOUGH);
+        if (peer->whole_ns && (!overdue || peer->landed != peer->seen || stood_still))
+            peer->whole_ns = now_ns;
+        peer->seen = peer->landed;
+        set_incomplete(worker, i,
+                       peer->whole_ns &&
+                               now_ns - peer->whole_ns >= WORKER_INCOMPLETE_LEASES * lease_ns
+                           ? peer->server
+                           : 0);
+    }
+}
+
 void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
     for (uint32_t i = 0; i < worker->peer_count; i++) {
@@ -119,6 +154,12 @@ void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
         }
         wake_at(wake_ns, peer->retry_ns);
     }
+    const uint64_t lease_ns = worker->config ? worker->config->lease_ms * NS_PER_MS : 0;
+    if (lease_ns == 0)
+        return;
+    if (now_ns >= worker->watch_ns)
+        watch(worker, now_ns, lease_ns);
+    wake_at(wake_ns, worker->watch_ns);
 }
 
 /* --- what a peer has not got yet --- */

@@ -12,8 +12,11 @@ void worker_peer_configure(struct worker *worker);
 void worker_peer_need(struct worker *worker, const struct shard *row);
 void worker_peer_resolve(struct worker *worker, struct shard_state *shard);
 
-/* Connects where a connection is missing; lowers *wake_ns to the next attempt. */
+/* Connects where a connection is missing, and notes whose sends stay incomplete; lowers *wake_ns to when there is more to do. */
 void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+/* The configuration of `term` is committed: whose connection was not needed before is watched from now on. By then it serves. */
+void worker_peer_committed(struct worker *worker, uint64_t term, uint64_t now_ns);
 
 /* What an event of a peer's connection means to the layers above. */
 enum peer_news {

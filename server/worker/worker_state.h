@@ -40,6 +40,8 @@ enum {
     WORKER_QUESTIONS = 64,   /* for versions that backups never got, at a time */
     WORKER_FOUND = 128,      /* entries found for one of them, and not there yet */
     WORKER_RECONCILING = 16, /* shards at a time */
+    WORKER_INCOMPLETE_LEASES =
+        6, /* without progress before a backup is to leave a shard: cm/fill.h */
 };
 
 /* Key and value of requests that may fill a fabric's buffers. */
@@ -136,6 +138,8 @@ struct worker_peer {
     struct load open; /* of that: in the open batch */
     struct peer_batch sent[WORKER_PEER_BATCHES]; /* and in posted ones, a ring */
     uint32_t sent_first, sent_count;
+    uint64_t whole_ns,
+        seen; /* worker_peer_watch: nothing was overdue there then (0: it is not watched), and what had landed */
     bool commit_behind; /* may not have been told the commit versions that were spread */
     uint32_t
         settled_next; /* position of the next shard of which it is to be told what is settled */
@@ -242,6 +246,9 @@ struct worker {
     struct worker_peer peers[CLUSTER_MAX_MEMBERS];
     uint32_t peer_count;
     struct sending sending;
+    uint64_t watch_ns; /* when its peers are looked at next */
+    _Atomic uint32_t
+        incomplete[CLUSTER_MAX_MEMBERS]; /* by position of the peer; worker_incomplete */
 
     struct client_link *clients, *closing;
     struct clients known;                /* by their ids, connected or not */

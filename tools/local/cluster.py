@@ -133,7 +133,7 @@ def check_data(options):
             f"{coord}, which tells how the data is spread over the servers, is gone; restore it, or start with "
             "--recover, or name another directory with --dir (nothing was touched)"
         )
-    for server, (path, _) in enumerate(memory.places(options), 1):
+    for server, (path, _) in zip(settings.numbers(options), memory.places(options)):
         if not os.path.exists(path) and memory.is_of_devices(path):
             raise Failure(f"the device {path}, with the data of server {server}, is gone (nothing was touched)")
         if not os.path.exists(path):
@@ -188,7 +188,7 @@ def list_of_managers(options):
 
 
 def cm_command(options, programs, name):
-    servers = ",".join(str(server) for server in range(1, options.servers + 1))
+    servers = ",".join(map(str, settings.numbers(options)))
     return [
         programs.find("rowan-cm"),
         "--address", options.addresses[name],
@@ -220,11 +220,16 @@ def server_command(options, programs, server, place):
     ]  # fmt: skip
 
 
+def address_of(options, name, port):
+    place = f"{ports.HOST}:{port}" if settings.has_ports(options.fabric) else os.path.join(options.directory, "run", name)
+    return f"{options.fabric}:{place}"
+
+
 def choose_addresses(options):
     """{name: address}. Over tcp and verbs, endpoint i of a process listens on its port + i: a server has one
     for each worker and one for its control role, a CM has one."""
     managers = manager_names(options)
-    names = managers + [f"s{server}" for server in range(1, options.servers + 1)]
+    names = managers + [f"s{server}" for server in settings.numbers(options)]
     zookeepers = zookeeper.names(options)
     counts = [(name, zookeeper.PORTS_EACH) for name in zookeepers]
     if settings.has_ports(options.fabric):
@@ -233,9 +238,7 @@ def choose_addresses(options):
     assigned = ports.assign(counts, options.port) if counts else {}
     if settings.has_ports(options.fabric):
         options.port = assigned["cm"]
-        addresses = {name: f"{options.fabric}:{ports.HOST}:{assigned[name]}" for name in names}
-    else:
-        addresses = {name: f"{options.fabric}:{os.path.join(options.directory, 'run', name)}" for name in names}
+    addresses = {name: address_of(options, name, assigned.get(name)) for name in names}
     return addresses | {name: zookeeper.address(assigned[name]) for name in zookeepers}
 
 
@@ -363,7 +366,7 @@ class Starter:
         managers = [(name, cm_command(options, self.programs, name), "") for name in manager_names(options)]
         return managers + [
             (f"s{n}", server_command(options, self.programs, n, place), place[0])
-            for n, place in enumerate(self.places, 1)
+            for n, place in zip(settings.numbers(options), self.places)
         ]
 
     def seconds(self):
@@ -512,27 +515,6 @@ def stop(directory):
         remove(os.path.join(directory, "cm"))
         remove(os.path.join(directory, "run"))
     return len(running), killed
-
-
-def restart(directory, word):
-    """The next process of a server that has ended. Returns its record."""
-    with Lock(directory):
-        one = find_process(directory, word)
-        if not one.server():
-            raise Failure(f"{one.name} is no server")
-        if not settings.read(directory).get("lease_ms"):
-            raise Failure(
-                "without leases a single server does not return: stop the cluster and start it again, or make one with "
-                "--lease-ms"
-            )
-        if one.alive():
-            raise Failure(f"{one.name} (process {one.pid}) is running: kill it first")
-        with process.Uninterrupted():
-            child = begin(directory, one.name, one.command)
-            one.pid, one.start, one.boot = child.pid, process.start_time(child.pid), process.boot_id()
-            others = [other for other in process.load(directory) if other.name != one.name]
-            process.save(directory, others + [one])
-    return one
 
 
 def find_process(directory, word):

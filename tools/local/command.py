@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from . import cluster, memory, process, settings
+from . import cluster, members, memory, process, settings
 from .failure import Failure, Usage
 
 DURABILITY_MEANING = {
@@ -124,7 +124,7 @@ def add_start_options(parser):
         help="once, where the CM has lost the configuration: it takes the newest that the servers stored "
         "(see rowan-cm --help)",
     )  # fmt: skip
-    parser.set_defaults(port=None)
+    parser.set_defaults(port=None, removed=None)
     add_numbers(
         parser,
         ("workers", 1, 64, "roles of each server that serve operations (default 1)"),
@@ -151,7 +151,7 @@ def make_parser():
     )
     for name, (_, text) in ACTIONS.items():
         action = actions.add_parser(name, help=text, description=text + ".", allow_abbrev=False)
-        if name in ("kill", "restart"):
+        if name in ("kill", "restart", "remove"):
             action.add_argument("id", metavar="ID", help="number of the server")
         action.add_argument(
             "--dir", dest="directory", default="rowan-data", metavar="DIR",
@@ -220,7 +220,7 @@ def announce_start(options):
         say(options, f"going on from the data in {shown_directory(options.directory)}")
     say(
         options,
-        f"starting {options.servers} servers, {options.replicas} replicas, fabric "
+        f"starting {len(settings.numbers(options))} servers, {options.replicas} replicas, fabric "
         f"{options.fabric}, coordination {options.coord}, "
         f"{memory.bytes_text(options.pm_bytes)} of PM each",
         f"durability {options.durability}: {DURABILITY_MEANING[options.durability]}",
@@ -269,10 +269,27 @@ def do_kill(options, programs):
 
 
 def do_restart(options, programs):
-    one = cluster.restart(options.directory, options.id)
+    one = members.restart(options.directory, options.id)
     report(
         options, {"started": one.name, "pid": one.pid},
         f"started {one.name} (process {one.pid}); it fills, which `rowan shards` shows",
+    )  # fmt: skip
+
+
+def do_add(options, programs):
+    one = members.add(options.directory, programs)
+    report(
+        options, {"started": one.name, "pid": one.pid},
+        f"started {one.name} (process {one.pid}); it joins, which `rowan status` shows, and gets replicas of shards that "
+        "lack some",
+    )  # fmt: skip
+
+
+def do_remove(options, programs):
+    one = members.remove(options.directory, options.id, programs)
+    report(
+        options, {"removed": one.name, "pm": one.pm_path},
+        f"removed {one.name}; what it held stays in {one.pm_path}, and nobody needs it",
     )  # fmt: skip
 
 
@@ -311,6 +328,8 @@ ACTIONS = {
     "status": (do_status, "the processes, and what rowan status says"),
     "kill": (do_kill, "end one server at once, as a crash would"),
     "restart": (do_restart, "let a killed server return"),
+    "add": (do_add, "add a server to it while it runs"),
+    "remove": (do_remove, "take a server out of it that was drained (rowan drain), or was killed"),
 }
 
 

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import stat
 
+from . import settings
 from .failure import Failure
 
 MAKE_ONE = (
@@ -23,8 +24,8 @@ def places(options):
     """(PATH, offset) of each server's PM."""
     path = os.path.abspath(options.pm or options.directory)
     if os.path.isdir(path):
-        return [(os.path.join(path, f"s{n + 1}.pm"), 0) for n in range(options.servers)]
-    return [(path, options.pm_offset + n * options.pm_bytes) for n in range(options.servers)]
+        return [(os.path.join(path, f"s{n}.pm"), 0) for n in settings.numbers(options)]
+    return [(path, options.pm_offset + (n - 1) * options.pm_bytes) for n in settings.numbers(options)]
 
 
 def is_of_devices(path):

@@ -11,7 +11,8 @@ OF_THE_DATA = ("servers", "replicas", "shards", "coord", "zookeepers", "pm_bytes
 # All else each run may choose anew; left out, it stays as it was.
 
 DEFAULTS = {
-    "servers": 3,
+    "servers": 3,  # the highest number
+    "removed": [],  # those of them that were taken out
     "replicas": 3,
     "shards": 0,
     "coord": "file",
@@ -33,7 +34,7 @@ DEFAULTS = {
     "verbs_device": None,  # found by the programs themselves
     "verbs_receive": None,
 }
-ADDED_LATER = ("verbs_device", "verbs_receive", "clean_below", "checkpoints", "zookeepers", "managers", "lease_ms")  # cluster.json of an earlier version lacks them
+ADDED_LATER = ("verbs_device", "verbs_receive", "clean_below", "checkpoints", "zookeepers", "managers", "lease_ms", "removed")  # cluster.json of an earlier version lacks them
 FORMATS = range(1, 2)  # of cluster.json, that this version reads; it writes the last
 
 WORDS = {
@@ -48,6 +49,11 @@ RECEIVE_NO_LONGER = (
     'verbs_receive "connection" is gone, for every RDMA NIC has shared receive queues: give '
     "--verbs-receive auto"
 )
+
+
+def numbers(options):
+    """Of the servers."""
+    return [number for number in range(1, options.servers + 1) if number not in options.removed]
 
 
 def flag(name):
@@ -101,6 +107,8 @@ def is_sound(name, value):
         return value in WORDS[name] or value == NO_LONGER.get(name)
     if isinstance(default, str) or (name == "verbs_device" and value is not None):
         return isinstance(value, str)
+    if isinstance(default, list):
+        return isinstance(value, list) and all(type(one) is int for one in value)
     if default is None and value is None:
         return True
     return type(value) is int and (value > 0 or value == default or name in ("pm_bytes", "lease_ms"))

@@ -22,23 +22,29 @@ static const struct config_key keys[] = {
      "put: file that holds the value"},
     {"timeout-ms", CONFIG_U64, FIELD(timeout_ms), "0", 0, 3600 * 1000, NULL,
      "how long to try, in milliseconds, verify each shard; 0: 10000, verify 30000; at most 60000 "
-     "for get, put and del"},
+     "but for status, shards and verify"},
+    {"wait", CONFIG_BOOL, FIELD(wait), "no", 0, 0, NULL,
+     "drain: until the server holds nothing, with progress on standard error"},
     {"json", CONFIG_BOOL, FIELD(json), "no", 0, 0, NULL, "print one JSON object and nothing else"},
 };
 
 static const struct config_spec spec = {
     .program = "rowan",
     .release = ROWAN_RELEASE,
-    .summary = "Reads and writes single keys, and shows and checks a Rowan-KV cluster.\n"
-               "  get KEY         writes the value as it is, and a newline only to a terminal\n"
-               "  put KEY VALUE   VALUE - reads it from standard input\n"
-               "  del KEY\n"
-               "  status          servers: fabric, durability, memory, load\n"
-               "  shards          who holds which slots\n"
-               "  verify          compares all replicas of all shards: key, version and value\n"
-               "Exit code: 0 done, 1 failed, 2 usage.",
+    .summary =
+        "Reads and writes single keys, and shows, checks and changes a Rowan-KV cluster.\n"
+        "  get KEY         writes the value as it is, and a newline only to a terminal\n"
+        "  put KEY VALUE   VALUE - reads it from standard input\n"
+        "  del KEY\n"
+        "  status          servers: fabric, durability, memory, load\n"
+        "  shards          who holds which slots\n"
+        "  verify          compares all replicas of all shards: key, version and value\n"
+        "  add ID          lets a server join that is not of the cluster; ends its draining\n"
+        "  drain ID        its shards go to other servers, and it gets no more\n"
+        "  remove ID       takes out a server that holds nothing, or does not run\n"
+        "Exit code: 0 done, 1 failed, 2 usage.",
     .positional = "get KEY | put KEY VALUE | put KEY --value-file FILE | del KEY | status | shards "
-                  "| verify",
+                  "| verify | add ID | drain ID | remove ID",
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],
 };
@@ -54,6 +60,8 @@ static const struct command commands[] = {
     {"get", 2, 10000, command_get},       {"put", 3, 10000, command_put},
     {"del", 2, 10000, command_del},       {"status", 1, 10000, command_status},
     {"shards", 1, 10000, command_shards}, {"verify", 1, 30000, command_verify},
+    {"add", 2, 10000, command_plan},      {"drain", 2, 10000, command_plan},
+    {"remove", 2, 10000, command_plan},
 };
 
 uint64_t command_open_ms(const struct rowan_settings *settings)
@@ -94,9 +102,9 @@ static int run(void *of, int argc, char **argv)
     const struct command *command = &commands[i];
     int words = command->run == command_put && *settings->value_file ? 2 : command->words;
     if (argc != words)
-        return tool_usage(argc < words ? "a key or value is missing" : "too many words");
+        return tool_usage(argc < words ? "a key, value or server is missing" : "too many words");
     if (words > 1 && settings->timeout_ms > ROWAN_MAX_TIMEOUT_MS)
-        return tool_usage("--timeout-ms: at most 60000 for get, put and del");
+        return tool_usage("--timeout-ms: at most 60000 but for status, shards and verify");
     if (settings->timeout_ms == 0)
         settings->timeout_ms = command->timeout_ms;
     if (!admin_find_cm(settings->cm, settings->dir, cm, sizeof cm))

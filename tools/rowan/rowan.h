@@ -11,6 +11,7 @@ struct rowan_settings {
     const char *value_file; /* "": the value is on the command line */
     uint64_t timeout_ms;    /* never 0 when a command gets it */
     bool json;
+    bool wait;
 };
 
 /* A command, whose name is words[0]. Returns the program's exit code. */
@@ -19,6 +20,13 @@ typedef int command_function(const struct rowan_settings *settings, char **words
 command_function command_get, command_put, command_del; /* data.c */
 command_function command_status, command_shards;        /* status.c */
 command_function command_verify;                        /* verify.c */
+command_function command_plan;                          /* plan.c */
+
+/* Shards that a server leads, is a full backup of, or fills. */
+struct share {
+    uint32_t leads, backs, fills;
+};
+struct share share_of(const struct cluster_config *config, uint32_t server);
 
 /* How long to try to reach the cluster, at most. */
 uint64_t command_open_ms(const struct rowan_settings *settings);

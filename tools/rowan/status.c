@@ -130,10 +130,14 @@ static void add_numbers(json_t *object, const Rowan__ServerStatus *status)
     }
 }
 
-static json_t *server_json(const struct member *member, const struct admin_call *call)
+static json_t *server_json(const struct cluster_config *config, const struct member *member,
+                           const struct admin_call *call)
 {
-    json_t *object = json_pack("{s:i, s:s, s:b}", "server", (int)member->server, "address",
-                               member->address, "reachable", !call->error);
+    const struct share share = share_of(config, member->server);
+    json_t *object = json_pack("{s:i, s:s, s:b, s:b, s:i, s:i, s:i}", "server", (int)member->server,
+                               "address", member->address, "reachable", !call->error, "draining",
+                               !cluster_wants(config, member->server), "leads", (int)share.leads,
+                               "backs", (int)share.backs, "fills", (int)share.fills);
     if (call->error) {
         json_object_set_new(object, "error", json_string(error_name(call->error)));
         return object;
@@ -152,7 +156,7 @@ static json_t *server_json(const struct member *member, const struct admin_call 
 
 /* Of all servers or shards those that ... */
 struct counts {
-    uint32_t silent, recovering, incomplete, under_replicated;
+    uint32_t silent, recovering, incomplete, under_replicated, filling;
     uint64_t start_scanned, start_segments; /* of all that start */
 };
 
@@ -171,6 +175,7 @@ static struct counts count(const struct view *view)
     for (uint32_t i = 0; i < config->shard_count; i++) {
         counts.recovering += is_recovering(view, &config->shards[i]);
         counts.incomplete += config->shards[i].possibly_incomplete;
+        counts.filling += config->shards[i].filling_count > 0;
         counts.under_replicated += config->shards[i].backup_count + 1 < config->replicas;
     }
     return counts;
@@ -183,13 +188,14 @@ static int print_status_json(const struct view *view, const struct counts *count
     char cluster[17];
     snprintf(cluster, sizeof cluster, "%016llx", (unsigned long long)config->cluster);
     for (uint32_t i = 0; i < config->member_count; i++)
-        json_array_append_new(servers, server_json(&config->members[i], &view->status.calls[i]));
-    return tool_print_json(json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster,
-                                     "term", (json_int_t)config->term, "replicas",
-                                     (int)config->replicas, "shards", (int)config->shard_count,
-                                     "recovering", (int)counts->recovering, "under_replicated",
-                                     (int)counts->under_replicated, "possibly_incomplete",
-                                     (int)counts->incomplete, "servers", servers));
+        json_array_append_new(servers,
+                              server_json(config, &config->members[i], &view->status.calls[i]));
+    return tool_print_json(json_pack(
+        "{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term",
+        (json_int_t)config->term, "replicas", (int)config->replicas, "shards",
+        (int)config->shard_count, "recovering", (int)counts->recovering, "under_replicated",
+        (int)counts->under_replicated, "possibly_incomplete", (int)counts->incomplete, "filling",
+        (int)counts->filling, "lease_ms", (int)config->lease_ms, "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -216,9 +222,12 @@ static void print_server(const Rowan__ServerStatus *status)
 static void print_status(const struct view *view, const struct counts *counts)
 {
     const struct cluster_config *config = view->status.config;
-    printf("cluster %016llx, term %llu: %u servers, %u shards, %u replicas\n\n",
+    printf("cluster %016llx, term %llu: %u servers, %u shards, %u replicas",
            (unsigned long long)config->cluster, (unsigned long long)config->term,
            config->member_count, config->shard_count, config->replicas);
+    if (config->lease_ms > 0)
+        printf(", leases of %u ms", config->lease_ms);
+    printf("\n\n");
     printf(
         "%6s  %-6s  %-10s  %-4s  %8s %8s %9s %8s %8s %8s %6s  %-4s  %11s %11s  %11s %11s %9s %9s  "
         "%7s %7s %8s  %9s\n",
@@ -252,8 +261,14 @@ static void print_status(const struct view *view, const struct counts *counts)
     }
     if (counts->under_replicated > 0)
         printf("Replicas: %u shards have fewer than %u, as others failed or came without whole "
-               "data; rowan shards shows who is left.\n",
-               counts->under_replicated, config->replicas);
+               "data; rowan shards shows who is left. New ones are being filled of %u.\n",
+               counts->under_replicated, config->replicas, counts->filling);
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const struct share share = share_of(config, config->members[i].server);
+        if (!cluster_wants(config, config->members[i].server))
+            printf("Draining: server %u still leads %u shards and backs %u.\n",
+                   config->members[i].server, share.leads, share.backs);
+    }
     if (counts->incomplete > 0)
         printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
                "rowan shards marks them.\n",

@@ -131,6 +131,37 @@ TEST(members_get_leases_and_are_told_what_is_committed)
     assert_true(WAIT_FOR((are_granted(), peers[0].committed == 1 && peers[1].committed == 1)));
 }
 
+static void send_plan(struct peer *peer, Rowan__Plan__Kind kind, uint32_t server)
+{
+    Rowan__Plan plan = ROWAN__PLAN__INIT;
+    plan.kind = kind;
+    plan.server = server;
+    send_message(peer, 21, &CONTROL_MESSAGE(PLAN, plan, &plan));
+    await_answer(peer);
+}
+
+TEST(what_an_operator_wants_is_stored_or_refused)
+{
+    stop_manager();
+    lease_ms = 500;
+    start_manager();
+    await_lead();
+    make_cluster();
+    connect_now(&peers[2], FABRIC_CLIENT);
+    send_plan(&peers[2], ROWAN__PLAN__KIND__ADD, 3);
+    struct cluster_config *config = configuration_of(&peers[2], 21);
+    assert_true(cluster_wants(config, 3) && config->wanted_count == 3 && !config->has_secret);
+    cluster_release(config);
+    send_plan(&peers[2], ROWAN__PLAN__KIND__REMOVE, 3);
+    config = configuration_of(&peers[2], 21);
+    assert_false(cluster_wants(config, 3));
+    cluster_release(config);
+    send_plan(&peers[2], ROWAN__PLAN__KIND__DRAIN, 1);
+    assert_failure(&peers[2], 21, ROWAN_EREFUSED);
+    send_plan(&peers[2], (Rowan__Plan__Kind)3, 1);
+    assert_failure(&peers[2], 21, ROWAN_EUNSUPPORTED);
+}
+
 TEST(no_leases_are_granted_where_there_are_none)
 {
     make_cluster();

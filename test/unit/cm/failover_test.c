@@ -97,6 +97,21 @@ TEST(full_backups_lead_the_shards_of_one_that_is_silent_and_those_that_lead_fewe
     cluster_release(old);
 }
 
+TEST(a_drained_backup_leads_only_what_no_other_one_can)
+{
+    struct cluster_config *old = make(rows);
+    old->wanted_count = 3;
+    old->wanted[0] = 1;
+    old->wanted[1] = 3;
+    old->wanted[2] = 4;
+    struct cluster_config *config = after(old, 1, 0);
+    assert_row(config, 0, (struct row){3, {2}, {0}}, 8);
+    assert_row(config, 1, (struct row){3, {2}, {4}}, 8);
+    assert_row(config, 2, (struct row){2, {0}, {3, 4}}, 8);
+    cluster_release(config);
+    cluster_release(old);
+}
+
 TEST(the_last_full_replicas_are_kept_for_their_shards_and_for_nothing_else)
 {
     struct cluster_config *old = make(rows), *config = after(old, 1, 2);

@@ -40,11 +40,13 @@ static struct cluster_config *make(const uint32_t rows[SHARDS][3])
 }
 
 /* NULL: nothing changes. Servers with their bits set join. Ends `old`. */
+static struct leases leases; /* of the test */
+
 static struct cluster_config *after(struct cluster_config *old, uint32_t joining,
                                     const uint8_t filled[SHARDS])
 {
     struct cm_join joins[8];
-    struct fill_from from = {.old = old, .filled = filled};
+    struct fill_from from = {.old = old, .filled = filled, .leases = &leases};
     for (uint32_t server = 1; server < 8; server++) {
         joins[server] = world_join_of(server);
         if (joining & 1u << server)
@@ -119,6 +121,77 @@ TEST(a_shard_without_an_epoch_left_or_that_is_kept_stays_as_it_is)
     old->shards[0].epoch = CLUSTER_MAX_EPOCH;
     old->members[2].kept = true;
     assert_null(after(old, 0, (const uint8_t[SHARDS]){[0] = 1}));
+}
+
+/* Server 1 is drained. */
+static struct cluster_config *drained(const uint32_t rows[SHARDS][3])
+{
+    struct cluster_config *config = make(rows);
+    config->wanted_count = 2;
+    config->wanted[0] = 2;
+    config->wanted[1] = 3;
+    return config;
+}
+
+TEST(a_drained_primary_becomes_a_backup_and_leaves_when_there_are_enough_without_it)
+{
+    struct cluster_config *old =
+        drained((const uint32_t[][3]){{1, 2, 0}, {2, 1, 0}, {1, 3, 0}, {2, 3, 0}});
+    struct cluster_config *config = after(cluster_hold(old), 0, none);
+    struct fill_story story;
+    assert_true(fill_story(old, config, &story) && story.swapped == 2 && story.dropped == 0);
+    assert_int_equal(cluster_shard(config, 0)->primary, 2);
+    assert_row(config, 0, 8, 1, 3);
+    assert_row(config, 1, 8, 1, 3);
+    assert_int_equal(cluster_shard(config, 2)->primary, 3);
+    assert_row(config, 2, 8, 1, 2);
+    assert_row(config, 3, 7, 3, 0);
+    assert_null(after(cluster_hold(config), 0, none));
+    struct cluster_config *last_one =
+        after(cluster_hold(config), 0, (const uint8_t[SHARDS]){1, 1, 0, 0});
+    assert_true(fill_story(config, last_one, &story) && story.swapped == 0 && story.dropped == 2);
+    assert_row(last_one, 0, 9, 3, 0);
+    assert_row(last_one, 1, 9, 3, 0);
+    assert_row(last_one, 2, 8, 1, 2);
+    cluster_release(last_one);
+    cluster_release(config);
+    cluster_release(old);
+}
+
+TEST(a_drained_primary_goes_on_until_another_full_replica_is_there_and_fills_nothing)
+{
+    struct cluster_config *config =
+        after(drained((const uint32_t[][3]){{1, 0, 2}, {2, 0, 1}, {1, 0, 0}, {2, 3, 0}}), 0,
+              (const uint8_t[SHARDS]){1, 1, 0, 0});
+    assert_int_equal(cluster_shard(config, 0)->primary, 1); /* 2 was not full before */
+    assert_row(config, 0, 8, 2, 3);
+    assert_row(config, 1, 8, 1, 3); /* 1 has all, and is one of two until 3 does */
+    assert_int_equal(cluster_shard(config, 2)->filling_count, 2);
+    cluster_release(config);
+}
+
+TEST(a_backup_out_of_its_primarys_reach_leaves_and_is_not_chosen_for_it)
+{
+    leases = (struct leases){.count = 1, .entries = {{.server = 1, .cut_count = 1, .cut = {2}}}};
+    struct cluster_config *config =
+        after(make((const uint32_t[][3]){{1, 2, 0}, {2, 1, 0}, {1, 0, 2}, {3, 2, 0}}), 0, none);
+    assert_row(config, 0, 8, 0, 3);
+    assert_row(config, 1, 7, 1, 0);
+    assert_row(config, 2, 8, 0, 3);
+    assert_row(config, 3, 7, 2, 0);
+    assert_null(after(config, 0, none));
+    leases = (struct leases){0};
+}
+
+TEST(replicas_beyond_those_wanted_leave_the_newest_first)
+{
+    struct cluster_config *old =
+        make((const uint32_t[][3]){{1, 2, 3}, {1, 2, 0}, {2, 3, 0}, {3, 1, 0}});
+    old->shards[1].backups[old->shards[1].backup_count++] = 3;
+    struct cluster_config *config = after(old, 0, none);
+    assert_row(config, 0, 8, 2, 0);
+    assert_row(config, 1, 8, 2, 0);
+    cluster_release(config);
 }
 
 /* --- when --- */

@@ -147,6 +147,11 @@ static void renew(struct fleet *fleet, uint32_t manager, struct fleet_process *p
     renewal->sent_ns = fleet->true_ns;
     renewal->says = (struct world_renewal){
         .term = with->term, .manager = renewal->heard_manager, .manager_ns = renewal->heard_ns};
+    if (chance(fleet, 2))
+        process->cut_off =
+            chance(fleet, 30) ? 1 + (uint32_t)random_below(fleet->random, FLEET_SERVERS) : 0;
+    if (process->cut_off && !fleet->healed)
+        renewal->says.cut[renewal->says.cut_count++] = process->cut_off;
 }
 
 static void adopt(struct fleet *fleet, uint32_t manager, struct fleet_process *process)

@@ -19,6 +19,7 @@ struct fleet_process {
     const struct cluster_config *known, *adopted, *committed; /* the store's; NULL: none */
     uint64_t answered;     /* the highest term of a manager that it answered */
     uint64_t lease_end_ns; /* in true time */
+    uint32_t cut_off;      /* a server that its sends do not reach, it says; 0: none */
 };
 
 /* A Renew and its answer, of one server and one manager. */

@@ -69,7 +69,8 @@ TEST(one_member_without_a_sign_for_a_lease_stops_all_grants)
 TEST(only_members_that_know_nothing_newer_are_granted_leases)
 {
     struct world *world = committed_cluster();
-    const struct world_renewal newer = {2, 7001, world->now_ns}, right = {1, 7001, world->now_ns};
+    const struct world_renewal newer = {.term = 2, .manager = 7001, .manager_ns = world->now_ns},
+                               right = {.term = 1, .manager = 7001, .manager_ns = world->now_ns};
     world_renew(world, 1, 9, &newer);
     world_open(world, 20);
     world_renew(world, 20, 9, &right);

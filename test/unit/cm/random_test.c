@@ -26,6 +26,7 @@ struct run {
     bool leads[WORLD_MANAGERS];
     uint32_t step;
     uint32_t lease_ms; /* 0: no leases, and no time */
+    uint32_t replicas;
     uint64_t managers_made;
     struct fleet fleet;
 };
@@ -37,7 +38,7 @@ static bool chance(struct run *run, uint64_t percent)
 
 static void new_manager(struct run *run, uint32_t manager)
 {
-    struct cm_state_options options = world_options(SERVERS, 3, 0);
+    struct cm_state_options options = world_options(SERVERS, run->replicas, 0);
     options.lease_ms = run->lease_ms;
     options.incarnation = 7000 + ++run->managers_made;
     run->managers[manager] = world_create(&run->store, &options);
@@ -164,6 +165,10 @@ static void ask(struct run *run, struct world *world, uint32_t connection)
     } else if (connection <= SERVERS && chance(run, 60)) {
         run->joins[connection].without_ms = chance(run, 50) ? 0 : 60000;
         world_join(world, connection, tag, &run->joins[connection]);
+    } else if (run->lease_ms && connection > SERVERS && chance(run, 12)) {
+        world_plan(world, connection, 2000 + tag,
+                   (enum cm_plan_kind)random_below(&run->random, CM_PLAN_KINDS),
+                   1 + (uint32_t)random_below(&run->random, SERVERS));
     } else if (chance(run, 30)) {
         world_get(world, connection, tag, random_below(&run->random, 4));
     } else {
@@ -293,6 +298,8 @@ static void check_commit(struct run *run)
         fleet_pass(&run->fleet, true);
         fleet_act(&run->fleet);
         world_settle(world);
+        for (uint32_t c = 1; i == 0 && c <= SERVERS; c++)
+            world_plan(world, SERVERS + c, 8, CM_PLAN_ADD, c);
         for (uint32_t c = 1; i % 10 == 0 && c <= SERVERS; c++)
             world_join(world, c, 5, &run->joins[c]);
         note_format(run, world);
@@ -311,6 +318,7 @@ static void check_commit(struct run *run)
 
 struct reached {
     uint64_t terms, ids, cold_starts, live, failovers, fills, comebacks, grants, commits, served;
+    uint64_t plans, swaps, left;
 };
 
 static void run_seed(uint64_t seed, struct reached *reached)
@@ -321,6 +329,7 @@ static void run_seed(uint64_t seed, struct reached *reached)
     random_init(&run.random, seed);
     run.store.running = run.incarnations;
     run.lease_ms = seed % 2 ? 0 : FLEET_LEASE_MS;
+    run.replicas = seed % 4 ? 3 : 2;
     fleet_init(&run.fleet, &run.random, &run.store, run.managers, run.incarnations);
     for (uint32_t c = 1; c <= SERVERS; c++) {
         run.incarnations[c] = 1000 + c;
@@ -339,6 +348,9 @@ static void run_seed(uint64_t seed, struct reached *reached)
     reached->failovers += run.store.failovers;
     reached->fills += run.store.fills;
     reached->comebacks += run.store.comebacks;
+    reached->plans += run.store.plans;
+    reached->swaps += run.store.swaps;
+    reached->left += run.store.left;
     reached->grants += run.fleet.grants;
     reached->commits += run.fleet.commits;
     reached->served += run.fleet.served;
@@ -363,14 +375,19 @@ TEST(no_order_of_events_breaks_a_promise)
                   (unsigned long long)reached.ids, (unsigned long long)reached.live);
     print_message(
         "# with leases: %llu failovers, %llu times added to, %llu kept members came back, "
-        "%llu grants, %llu commits told, %llu times a shard was served\n",
+        "%llu grants, %llu commits told, %llu times a shard was served; %llu plans, %llu roles "
+        "swapped, "
+        "%llu replicas left\n",
         (unsigned long long)reached.failovers, (unsigned long long)reached.fills,
         (unsigned long long)reached.comebacks, (unsigned long long)reached.grants,
-        (unsigned long long)reached.commits, (unsigned long long)reached.served);
+        (unsigned long long)reached.commits, (unsigned long long)reached.served,
+        (unsigned long long)reached.plans, (unsigned long long)reached.swaps,
+        (unsigned long long)reached.left);
     /* The seeds did reach something. */
     assert_true(reached.terms > SEEDS * 5 && reached.ids > SEEDS * 100);
     assert_true(reached.cold_starts > SEEDS && reached.live > SEEDS / 2);
     assert_true(reached.failovers > SEEDS / 3 && reached.commits > SEEDS * 100);
+    assert_true(reached.plans > SEEDS && reached.swaps > SEEDS / 3 && reached.left > SEEDS / 3);
 }
 
 UNIT_MAIN(NULL, NULL)

@@ -1,6 +1,7 @@
 /* world.c - see world.h. The checks, wherever a message is sent:
  *  - a configuration was stored before (C7), and newer ones come after older ones;
  *  - the secret goes only to a connection whose Join named a member's incarnation;
+ *  - what an operator wants is answered when it is stored;
  *  - a client id is given once, out of what is reserved in the store, and to one who asked;
  *  - one request to the store is under way; what is stored obeys the rules of world_checks.c. */
 #include "test/unit/cm/world.h"
@@ -123,6 +124,14 @@ static void check_id(struct world *world, const struct cm_action *action)
     peer->wants_id = false;
 }
 
+static void check_plan(struct world_connection *peer, const struct cluster_config *config)
+{
+    const struct cm_plan *plan = &peer->plan;
+    peer->plan_tag = 0;
+    assert_int_equal(cluster_wants(config, plan->server), plan->kind == CM_PLAN_ADD);
+    assert_true(plan->kind != CM_PLAN_REMOVE || !cluster_member(config, plan->server));
+}
+
 static void note_sent(struct world *world, const struct cm_output *output,
                       const struct cm_action *action)
 {
@@ -141,6 +150,11 @@ static void note_sent(struct world *world, const struct cm_output *output,
              (peer->wants_id && peer->id_tag == action->tag && action->error != ROWAN_EAGAIN))
         peer->wants_id = false;
 
+    if (peer->plan_tag && peer->plan_tag == action->tag) {
+        if (action->kind == CM_ACTION_CONFIGURATION)
+            check_plan(peer, action->config);
+        peer->plan_tag = 0;
+    }
     if (action->kind == CM_ACTION_FAILURE || action->with_secret)
         peer->waits = false;
     if (action->kind == CM_ACTION_CONFIGURATION && !action->config)
@@ -423,7 +437,11 @@ void world_new_id(struct world *world, uint32_t connection, uint32_t tag)
 void world_renew(struct world *world, uint32_t connection, uint32_t tag,
                  const struct world_renewal *renewal)
 {
+    for (uint32_t i = 0; i < renewal->cut_count; i++)
+        world->store->cut[world->connections[connection].server][renewal->cut[i]] = true;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_RENEW,
+                                         .cut_count = renewal->cut_count,
+                                         .cut = renewal->cut,
                                          .connection = connection,
                                          .tag = tag,
                                          .known_term = renewal->term,
@@ -447,6 +465,18 @@ void world_filled(struct world *world, uint32_t connection, uint16_t shard, uint
                                          .shard = shard,
                                          .epoch = epoch,
                                          .server = server});
+}
+
+void world_plan(struct world *world, uint32_t connection, uint32_t tag, enum cm_plan_kind kind,
+                uint32_t server)
+{
+    struct world_connection *peer = open_connection(world, connection);
+    peer->plan = (struct cm_plan){kind, server};
+    peer->plan_tag = tag;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_PLAN,
+                                         .connection = connection,
+                                         .tag = tag,
+                                         .plan = peer->plan});
 }
 
 void world_round(struct world *world, uint64_t now_ns)

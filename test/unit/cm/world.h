@@ -39,7 +39,9 @@ struct world_store {
     uint32_t filled[WORLD_SHARDS]
                    [WORLD_SERVERS +
                     1]; /* by position of the shard, and server: it has all since this epoch */
-    uint32_t cold_starts, failovers, fills, comebacks;
+    bool cut[WORLD_SERVERS + 1]
+            [WORLD_SERVERS + 1]; /* the first has said that its sends do not reach the second */
+    uint32_t cold_starts, failovers, fills, comebacks, plans, swaps, left;
 };
 
 /* One message that a connection was sent. */
@@ -61,6 +63,8 @@ struct world_sent {
 struct world_connection {
     bool open, asked, wants_id;
     uint32_t id_tag;
+    struct cm_plan plan; /* that waits, under this tag; 0: none does */
+    uint32_t plan_tag;
     uint32_t server; /* of its last Join */
     uint64_t incarnation;
     uint64_t told_term, claimed_term; /* the newest that it was sent, or says that it knows */
@@ -161,6 +165,7 @@ void world_new_id(struct world *world, uint32_t connection, uint32_t tag);
 /* What a member brings along with a Renew. */
 struct world_renewal {
     uint64_t term, manager, manager_ns;
+    uint32_t cut_count, cut[WORLD_SERVERS];
 };
 void world_renew(struct world *world, uint32_t connection, uint32_t tag,
                  const struct world_renewal *renewal);
@@ -169,6 +174,9 @@ void world_adopt(struct world *world, uint32_t connection, uint64_t term);
 /* What a primary says. `is_true`: the server does have all. */
 void world_filled(struct world *world, uint32_t connection, uint16_t shard, uint32_t epoch,
                   uint32_t server, bool is_true);
+
+void world_plan(struct world *world, uint32_t connection, uint32_t tag, enum cm_plan_kind kind,
+                uint32_t server);
 
 /* The manager's clock is read, and it is woken if it asked for that. */
 void world_round(struct world *world, uint64_t now_ns);

@@ -3,7 +3,9 @@
  *    whole data, or, of a shard without one, those possibly incomplete; or, before the first client id, all;
  *  - a failover removes or keeps members and nothing else; a shard loses exactly what failed, never its last full
  *    replica, and nothing becomes full by it;
- *  - what adds members and replicas leaves all that was there, and nothing becomes full that does not have all; but a shard
+ *  - what an operator wants changes who may be a member by one server, and no shard;
+ *  - what adds members and replicas leaves all that was there, but what is drained and has been replaced, or is out of its
+ *    primary's reach; a primary that is drained becomes a backup; nothing becomes full that does not have all. But a shard
  *    that was kept goes to those of its full replicas that return with whole data or, if all return, with the best;
  *  - another manager changes nothing else;
  *  - the first client ids are reserved when every member has said that its PM is formatted. */
@@ -164,29 +166,68 @@ static void check_failover(struct world_store *store, const struct cluster_confi
         check_failover_shard(before, &before->shards[i], after, &after->shards[i]);
 }
 
-static void check_filled_shard(const struct world_store *store, uint32_t at,
+/* Replicas, full ones and those that fill, that are not drained. */
+static uint32_t wanted_replicas(const struct cluster_config *config, const struct shard *shard,
+                                bool filling)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const uint32_t server = config->members[i].server;
+        count += cluster_wants(config, server) &&
+                 (holds(shard, server) || (filling && shard_has_filling(shard, server)));
+    }
+    return count;
+}
+
+/* By roles that are swapped, with one that does not fill and is not drained. */
+static void check_primary(struct world_store *store, const struct cluster_config *config,
+                          const struct shard *old, const struct shard *new)
+{
+    if (new->primary == old->primary) {
+        assert_int_equal(new->worker, old->worker);
+        return;
+    }
+    store->swaps++;
+    assert_true(!cluster_wants(config, old->primary) && cluster_wants(config, new->primary));
+    assert_true(holds(old, new->primary) && shard_has_backup(new, old->primary));
+}
+
+/* A member is a replica no more: it was out of reach, or there are enough without it, full ones if it was one; or it filled and
+ * is drained. */
+static void check_left(struct world_store *store, const struct cluster_config *config,
+                       const struct shard *old, const struct shard *new, uint32_t server)
+{
+    const bool full = holds(old, server);
+    store->left++;
+    assert_true(store->cut[old->primary][server] || store->cut[new->primary][server] ||
+                wanted_replicas(config, new, !full) >= config->replicas ||
+                (!full && !cluster_wants(config, server)));
+}
+
+static void check_filled_shard(struct world_store *store, uint32_t at,
                                const struct cluster_config *before,
                                const struct cluster_config *after)
 {
     const struct shard *old = &before->shards[at], *new = &after->shards[at];
-    bool changed = false;
-    assert_true(new->primary == old->primary &&new->worker == old->worker);
+    bool changed = new->primary != old->primary;
+    check_primary(store, after, old, new);
     assert_int_equal(new->possibly_incomplete, old->possibly_incomplete);
     for (uint32_t i = 0; i < after->member_count; i++) {
         const uint32_t server = after->members[i].server;
-        assert_true(holds(new, server) || !holds(old, server));
         if (holds(new, server) && !holds(old, server)) {
             assert_true(shard_has_filling(old, server));
             assert_int_equal(store->filled[at][server], old->epoch);
         }
-        assert_true(shard_has_filling(new, server) || holds(new, server) ||
-                    !shard_has_filling(old, server));
+        if (shard_has_filling(new, server) && !shard_has_filling(old, server))
+            assert_true(!holds(old, server) && cluster_wants(after, server));
+        if (shard_names(old, server) && !shard_names(new, server))
+            check_left(store, after, old, new, server);
         changed = changed || holds(new, server) != holds(old, server) ||
                   shard_has_filling(new, server) != shard_has_filling(old, server);
     }
     assert_int_equal(new->epoch, old->epoch + changed);
-    const uint32_t count = full_replicas(new) + new->filling_count;
-    assert_true(count <= after->replicas || count == full_replicas(old) + old->filling_count);
+    const uint32_t count = wanted_replicas(after, new, true);
+    assert_true(count <= after->replicas || count <= wanted_replicas(after, old, true));
 }
 
 static bool returns(const struct cluster_config *after, uint32_t server)
@@ -251,6 +292,27 @@ static void check_fill(struct world_store *store, const struct cluster_config *b
         memcmp(after->shards, before->shards, after->shard_count * sizeof after->shards[0]) != 0);
 }
 
+/* One server may be a member now, or may be none, and is taken out if it holds nothing. */
+static void check_plan(struct world_store *store, const struct cluster_config *before,
+                       const struct cluster_config *after)
+{
+    uint32_t differ = 0;
+    store->plans++;
+    for (uint32_t server = 1; server <= CLUSTER_MAX_MEMBERS; server++)
+        differ += cluster_wants(after, server) != cluster_wants(before, server);
+    assert_true(differ == 1 && before->wanted_count > 0 && after->wanted_count > 0);
+    for (uint32_t i = 0; i < before->member_count; i++) {
+        const struct member *old = &before->members[i], *now = cluster_member(after, old->server);
+        if (now)
+            assert_memory_equal(now, old, sizeof *now);
+        for (uint32_t k = 0; k < before->shard_count && !now; k++)
+            assert_true(!shard_names(&before->shards[k], old->server) &&
+                        !cluster_wants(after, old->server));
+    }
+    assert_memory_equal(after->shards, before->shards,
+                        after->shard_count * sizeof after->shards[0]);
+}
+
 void world_check_next(struct world_store *store, const struct cluster_config *before,
                       const struct cluster_config *after)
 {
@@ -261,6 +323,12 @@ void world_check_next(struct world_store *store, const struct cluster_config *be
     assert_memory_equal(after->secret, before->secret, sizeof after->secret);
     assert_int_equal(after->shard_count, before->shard_count);
     assert_int_equal(after->lease_ms, before->lease_ms);
+    if (memcmp(after->wanted, before->wanted, sizeof after->wanted) != 0) {
+        assert_true(after->manager == before->manager &&
+                    after->next_client_id == before->next_client_id);
+        check_plan(store, before, after);
+        return;
+    }
     if (is_failover(before, after)) {
         assert_int_equal(after->next_client_id, before->next_client_id);
         assert_true(after->manager == before->manager);

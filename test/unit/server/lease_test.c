@@ -44,6 +44,7 @@ static struct puppet_conn *manager_conn(const struct stage *stage)
 struct renewal {
     uint32_t tag;
     uint64_t term, manager, manager_ns;
+    uint32_t incomplete; /* a server; 0: none */
 };
 
 /* The last that the server sent since `from`; returns how many it sent. */
@@ -60,8 +61,10 @@ static uint32_t renewals(const struct stage *stage, uint32_t from, struct renewa
             continue;
         assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_RENEW) {
-            *last = (struct renewal){tag, message->renew->term, message->renew->manager,
-                                     message->renew->manager_ns};
+            assert_true(message->renew->n_incomplete <= 1);
+            *last = (struct renewal){
+                tag, message->renew->term, message->renew->manager, message->renew->manager_ns,
+                message->renew->n_incomplete ? message->renew->incomplete[0] : 0};
             count++;
         }
         control_free(message);
@@ -239,6 +242,71 @@ TEST(renewals_go_on_with_the_next_connection_at_once_when_it_has_shown_that_it_l
     stage_run(stage);
     assert_int_equal(renewals(stage, from, &renewal), 1);
     assert_int_equal(renewal.manager_ns, 0);
+}
+
+/* --- sends that stay incomplete --- */
+
+/* Time passes; the server that the last renewal names. */
+static uint32_t incomplete_after(struct stage *stage, uint64_t ns)
+{
+    const uint64_t until_ns = stage->now_ns + ns;
+    struct renewal renewal = {0};
+
+    while (stage->now_ns < until_ns) {
+        renewal = next_renewal(stage);
+        answer(stage, renewal.tag, MANAGER, 1, true);
+    }
+    return renewal.incomplete;
+}
+
+static void send_write(struct stage *stage)
+{
+    grant(stage);
+    stage_put(stage, stage_client(stage), stage_key_of(0));
+    stage_run(stage);
+}
+
+TEST(a_peer_that_takes_nothing_for_six_leases_is_named_until_it_does)
+{
+    struct stage *stage = *state;
+
+    send_write(stage);
+    assert_int_equal(incomplete_after(stage, 6 * LEASE_NS - RENEW_NS), 0);
+    assert_int_equal(incomplete_after(stage, 2 * LEASE_NS), 2);
+    assert_true(puppet_land(stage->peer));
+    assert_int_equal(incomplete_after(stage, 2 * LEASE_NS), 0);
+}
+
+TEST(a_peer_to_which_there_is_no_connection_is_named_until_there_is)
+{
+    struct stage *stage = *state;
+
+    puppet_close(stage->peer, ROWAN_ECLOSED);
+    assert_int_equal(incomplete_after(stage, 8 * LEASE_NS), 2);
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    puppet_connected(stage->peer, true);
+    assert_int_equal(incomplete_after(stage, 2 * LEASE_NS), 0);
+}
+
+TEST(a_peer_that_takes_some_or_is_short_of_space_is_not_named_nor_one_that_was_not_looked_at)
+{
+    struct stage *stage = *state;
+    Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;
+    uint8_t bytes[64];
+
+    for (int i = 0; i < 3; i++)
+        send_write(stage);
+    assert_int_equal(incomplete_after(stage, 5 * LEASE_NS), 0);
+    assert_true(puppet_land(stage->peer));
+    assert_int_equal(incomplete_after(stage, 5 * LEASE_NS), 0);
+    stage->now_ns += 5 * LEASE_NS / 2; /* not so long that the manager is taken for silent */
+    stage_run(stage);
+    assert_int_equal(incomplete_after(stage, 2 * LEASE_NS), 0);
+    space.full = true;
+    const size_t count =
+        control_encode(0, &CONTROL_MESSAGE(SPACE_IS, space_is, &space), bytes, sizeof bytes);
+    puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+    assert_int_equal(incomplete_after(stage, 9 * LEASE_NS), 0);
 }
 
 /* --- the worker --- */

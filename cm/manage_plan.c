@@ -1,0 +1,87 @@
+/* manage_plan.c - what operators want (plan.h): it waits here until the configuration in force says so.
+ *
+ * Invariants:
+ *  M6 A plan is answered by what is stored, so a manager that takes over goes on with it, and who asks again is answered again.
+ *  M7 No member is removed by a plan while a configuration is not committed in which it may hold a shard, nor while a member
+ *     is not known to be present.
+ */
+#include "cm/manage.h"
+
+#include <stdio.h>
+
+#include "cm/actions.h"
+#include "cm/plan.h"
+#include "cm/refusal.h"
+#include "common/base/error.h"
+
+void manage_planned(struct cm_state *state, const struct cm_event *event)
+{
+    struct connection *peer = &state->connections[event->connection];
+    if (!state->leads || !state->config) {
+        actions_refuse(state, event->connection, event->tag,
+                       state->leads ? ROWAN_EREFUSED : ROWAN_ENOTLEADING,
+                       state->leads ? "the cluster has not been started yet" : refusal_not_leading);
+        return;
+    }
+    state->planning += !peer->plans;
+    peer->plans = true;
+    peer->plan_tag = event->tag;
+    peer->plan = event->plan;
+}
+
+void manage_plan_forget(struct cm_state *state, uint32_t connection)
+{
+    struct connection *peer = &state->connections[connection];
+    state->planning -= peer->plans;
+    peer->plans = false;
+}
+
+/* M7 */
+static bool may_propose(const struct cm_state *state, const struct cm_plan *plan)
+{
+    return plan->kind != CM_PLAN_REMOVE || !cluster_member(state->config, plan->server) ||
+           (leases_is_committed(&state->leases) && leases_may_grant(&state->leases, state->now_ns));
+}
+
+bool manage_plan_propose(struct cm_state *state, struct proposal *out)
+{
+    struct proposal proposal = {0};
+    for (uint32_t i = 0; state->planning > 0 && i < state->connection_limit; i++) {
+        const struct connection *peer = &state->connections[i];
+        char why[CM_MAX_DETAIL_BYTES + 1];
+        if (!peer->plans || !may_propose(state, &peer->plan) ||
+            plan_refusal(&peer->plan, state->config, why, sizeof why) ||
+            !plan_is_due(&peer->plan, state->config) ||
+            plan_make(&peer->plan, state->config, &proposal.config))
+            continue;
+        static const char *const words[] = {"add", "drain", "remove"};
+        snprintf(state->stories[7], sizeof state->stories[7], "term=%llu what=%s server=%u",
+                 (unsigned long long)proposal.config->term, words[peer->plan.kind],
+                 peer->plan.server);
+        actions_tell(state, "planned", state->stories[7]);
+        *out = proposal;
+        return true;
+    }
+    return false;
+}
+
+/* M6. A second refusal waits for the next step. */
+void manage_plan_answer(struct cm_state *state)
+{
+    bool refused = false;
+    for (uint32_t i = 0; state->planning > 0 && i < state->connection_limit; i++) {
+        const struct connection *peer = &state->connections[i];
+        const struct cm_plan *plan = &peer->plan;
+        if (!peer->plans || refused)
+            continue;
+        const char *why = plan_refusal(plan, state->config, state->refusal, sizeof state->refusal);
+        refused = why != NULL;
+        if (refused)
+            actions_refuse(state, i, peer->plan_tag, ROWAN_EREFUSED, why);
+        else if (plan_is_due(plan, state->config))
+            continue;
+        else
+            actions_configuration(state, i, peer->plan_tag);
+        manage_plan_forget(state, i);
+    }
+}

@@ -1,0 +1,149 @@
+/* plan.c - see plan.h. */
+#include "cm/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+
+bool plan_wants(const struct cm_state_options *options, const struct cluster_config *config,
+                uint32_t server)
+{
+    if (config && config->wanted_count > 0)
+        return cluster_wants(config, server);
+    for (uint32_t i = 0; i < options->server_count; i++) {
+        if (options->servers[i] == server)
+            return true;
+    }
+    return false;
+}
+
+/* Without a list, every member is on it. */
+static bool changes_list(const struct cm_plan *plan, const struct cluster_config *config)
+{
+    const bool listed = config->wanted_count > 0 ? cluster_wants(config, plan->server)
+                                                 : cluster_member(config, plan->server) != NULL;
+    return listed != (plan->kind == CM_PLAN_ADD);
+}
+
+static bool removes(const struct cm_plan *plan, const struct cluster_config *config)
+{
+    return plan->kind == CM_PLAN_REMOVE && cluster_member(config, plan->server);
+}
+
+bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config)
+{
+    return changes_list(plan, config) || removes(plan, config);
+}
+
+static const char *drain_refusal(const struct cluster_config *config, uint32_t server, char *why,
+                                 size_t why_bytes)
+{
+    uint32_t others = 0;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const struct member *member = &config->members[i];
+        others +=
+            member->server != server && !member->kept && cluster_wants(config, member->server);
+    }
+    if (others >= config->replicas && config->replicas < CLUSTER_MAX_REPLICAS)
+        return NULL;
+    snprintf(
+        why, why_bytes,
+        others < config->replicas
+            ? "without server %u there are %u servers for the %u replicas of each shard: start "
+              "another one first (rowan add)"
+            : "server %u, beside %u others, cannot be drained: %u replicas are the most that a "
+              "shard has, and meanwhile it has one more",
+        server, others, config->replicas);
+    return why;
+}
+
+static const char *remove_refusal(const struct cluster_config *config, const struct member *member,
+                                  char *why, size_t why_bytes)
+{
+    uint32_t held = 0;
+    for (uint32_t i = 0; i < config->shard_count; i++)
+        held += shard_names(&config->shards[i], member->server);
+    if (held == 0)
+        return NULL;
+    snprintf(why, why_bytes,
+             member->kept ? "server %u does not run and has the last full replicas of %u shards: "
+                            "start it again, and then drain it (rowan drain)"
+                          : "server %u holds %u shards: drain it first (rowan drain --wait)",
+             member->server, held);
+    return why;
+}
+
+const char *plan_refusal(const struct cm_plan *plan, const struct cluster_config *config, char *why,
+                         size_t why_bytes)
+{
+    const struct member *member = cluster_member(config, plan->server);
+    const uint32_t limit = plan->kind == CM_PLAN_ADD ? CLUSTER_MAX_MEMBERS : 1;
+    if (config->lease_ms == 0)
+        return "only a cluster with leases changes while it runs, and this one was made without "
+               "(rowan-cm --lease-ms)";
+    if (plan->server < 1 || plan->server > CLUSTER_MAX_SERVER ||
+        (config->wanted_count == limit && changes_list(plan, config))) {
+        snprintf(why, why_bytes,
+                 "a server's number is from 1 to %d, and a cluster has 1 to %d servers",
+                 CLUSTER_MAX_SERVER, CLUSTER_MAX_MEMBERS);
+        return why;
+    }
+    if (removes(plan, config))
+        return remove_refusal(config, member, why, why_bytes);
+    if (plan->kind != CM_PLAN_DRAIN)
+        return NULL;
+    if (!member)
+        return "only a member of the cluster can be drained, and this server is none (rowan "
+               "status shows them)";
+    return cluster_wants(config, plan->server) ? drain_refusal(config, plan->server, why, why_bytes)
+                                               : NULL;
+}
+
+static void drop_member(struct cluster_config *config, uint32_t server)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        if (config->members[i].server != server)
+            config->members[left++] = config->members[i];
+    }
+    config->member_count = left;
+}
+
+static void make_list(const struct cm_plan *plan, const struct cluster_config *from,
+                      struct cluster_config *to)
+{
+    const bool has_list = from->wanted_count > 0;
+    const uint32_t count = has_list ? from->wanted_count : from->member_count;
+    bool adds = plan->kind == CM_PLAN_ADD;
+    to->wanted_count = 0;
+    memset(to->wanted, 0, sizeof to->wanted);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t server = has_list ? from->wanted[i] : from->members[i].server;
+        if (adds && server > plan->server) {
+            to->wanted[to->wanted_count++] = plan->server;
+            adds = false;
+        }
+        if (server != plan->server)
+            to->wanted[to->wanted_count++] = server;
+    }
+    if (adds)
+        to->wanted[to->wanted_count++] = plan->server;
+}
+
+int plan_make(const struct cm_plan *plan, const struct cluster_config *config,
+              struct cluster_config **out)
+{
+    struct cluster_config *next = cluster_copy(config);
+    if (!next)
+        return ROWAN_ENOMEM;
+    next->term++;
+    make_list(plan, config, next);
+    if (removes(plan, config))
+        drop_member(next, plan->server);
+    int error = cluster_finish(next);
+    ASSERT(!error); /* `config` was right, and the plan is due and not refused */
+    *out = next;
+    return ROWAN_OK;
+}

@@ -1,0 +1,25 @@
+/* plan.h - what an operator wants changed: who may be a member, and who is drained (design, section 6, "Resharding"). The
+ * configuration keeps it as the list `wanted`; fill.h does the rest. Pure. */
+#ifndef CM_PLAN_H
+#define CM_PLAN_H
+
+#include <stddef.h>
+
+#include "cm/state.h"
+
+/* Why not, as a sentence; NULL: it may be, or is so already. */
+const char *plan_refusal(const struct cm_plan *plan, const struct cluster_config *config, char *why,
+                         size_t why_bytes);
+
+/* False: `config` says so already. */
+bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config);
+
+/* `config` with the plan, which is due and not refused, one term later. Errors: ROWAN_ENOMEM. */
+int plan_make(const struct cm_plan *plan, const struct cluster_config *config,
+              struct cluster_config **out);
+
+/* May the server be a member? `config` NULL: there is none yet. Where it has no list, the options have it. */
+bool plan_wants(const struct cm_state_options *options, const struct cluster_config *config,
+                uint32_t server);
+
+#endif

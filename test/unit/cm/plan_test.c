@@ -1,0 +1,245 @@
+/* plan_test.c - what operators want of servers: added, drained, removed. */
+#define TEST_FIXTURE world_setup, world_teardown
+
+#include "common/base/error.h"
+#include "test/lib/unit.h"
+#include "test/unit/cm/lease_fixture.h"
+
+enum { TOOL = 20, TAG = 7 };
+
+static const struct cluster_config *in_force(const struct world *world)
+{
+    return cm_state_config(world->state);
+}
+
+/* As committed_cluster, with two replicas of each shard. */
+static struct world *two_replicas(void)
+{
+    struct cm_state_options options = options_of(7001);
+    options.replicas = 2;
+    memset(last, 0, sizeof last);
+    struct world *world = world_create(world_store, &options);
+    world->now_ns = NS_PER_S;
+    world_settle(world);
+    world_lead(world, true);
+    world_settle(world);
+    world_join_all(world, SERVERS);
+    world_settle(world);
+    adopt_all(world);
+    assert_int_equal(run(world, ALL, world->now_ns + 3 * LEASE), ALL);
+    world_forget(world);
+    return world;
+}
+
+static void plan(struct world *world, enum cm_plan_kind kind, uint32_t server)
+{
+    world_plan(world, TOOL, TAG, kind, server);
+    world_settle(world);
+}
+
+/* It is stored by now. */
+static void assert_done(const struct world *world)
+{
+    assert_configuration(world_last(world, TOOL), TAG, term(world), false);
+}
+
+static void assert_refused(const struct world *world, const char *words)
+{
+    assert_failure(world_last(world, TOOL), ROWAN_EREFUSED, words);
+}
+
+static void commit(struct world *world, uint32_t members)
+{
+    const uint64_t of = term(world);
+    for (uint32_t server = 1; server <= SERVERS; server++) {
+        if (members & 1u << server)
+            world_adopt(world, server, of);
+    }
+    run(world, members, world->now_ns + LEASE / 4 + 1);
+}
+
+static uint32_t held_by(const struct world *world, uint32_t server)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < in_force(world)->shard_count; i++)
+        count += shard_names(&in_force(world)->shards[i], server);
+    return count;
+}
+
+static void fill_all(struct world *world)
+{
+    for (uint32_t i = 0; i < in_force(world)->shard_count; i++) {
+        const struct shard row = in_force(world)->shards[i];
+        if (row.filling_count > 0)
+            world_filled(world, row.primary, row.id, row.epoch, row.filling[0], true);
+    }
+    run(world, ALL, world->now_ns + LEASE / 4);
+}
+
+/* Server 3 holds nothing any more; that is stored, not committed. */
+static struct world *drained(void)
+{
+    struct world *world = two_replicas();
+    plan(world, CM_PLAN_DRAIN, 3);
+    assert_done(world);
+    commit(world, ALL);
+    commit(world, ALL);
+    for (uint32_t i = 0; i < in_force(world)->shard_count; i++)
+        assert_true(in_force(world)->shards[i].primary != 3);
+    assert_true(held_by(world, 3) > 0 && in_force(world)->shards[2].filling_count == 1);
+    plan(world, CM_PLAN_REMOVE, 3);
+    assert_refused(world, "server 3 holds 16 shards: drain it first");
+    fill_all(world);
+    assert_int_equal(held_by(world, 3), 0);
+    assert_non_null(cluster_member(in_force(world), 3));
+    return world;
+}
+
+TEST(a_drained_server_hands_over_what_it_holds_and_can_then_be_removed)
+{
+    struct world *world = drained();
+    const uint64_t before = term(world);
+    assert_string_equal(world_warning(world, "planned"), "term=2 what=drain server=3");
+    assert_string_equal(world_warning(world, "shards_moved"), "term=4 led_by_others=0 left=16");
+    world_forget(world);
+    plan(world, CM_PLAN_REMOVE, 3);
+    run(world, ALL, world->now_ns + LEASE);
+    assert_null(world_last(world, TOOL)); /* what it held may still be served */
+    assert_int_equal(term(world), before);
+    adopt_all(world);
+    run(world, FIRST_TWO, world->now_ns + LEASE / 4 + 1);
+    assert_null(cluster_member(in_force(world), 3));
+    assert_done(world);
+    assert_failure(world_last(world, 3), ROWAN_EREFUSED, "rowan add");
+}
+
+TEST(a_server_that_was_removed_may_join_again_once_it_is_added)
+{
+    struct world *world = drained();
+    commit(world, ALL);
+    plan(world, CM_PLAN_REMOVE, 3);
+    world_close(world, 3);
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    world_join(world, 3, 6, &join);
+    assert_failure(world_last(world, 3), ROWAN_EREFUSED, "rowan add");
+    plan(world, CM_PLAN_ADD, 3);
+    assert_done(world);
+    commit(world, FIRST_TWO);
+    run(world, FIRST_TWO, world->now_ns + 2 * LEASE);
+    world_join(world, 3, 6, &join);
+    run(world, FIRST_TWO, world->now_ns + LEASE / 4);
+    assert_int_equal(cluster_member(in_force(world), 3)->incarnation, 100003);
+    assert_int_equal(held_by(world, 3), 0); /* no shard lacks replicas */
+}
+
+TEST(another_manager_goes_on_with_what_is_stored)
+{
+    struct world *world = two_replicas();
+    plan(world, CM_PLAN_DRAIN, 3);
+    struct world *other = manager_at(7002, world->now_ns);
+    other->now_ns += 1;
+    world_join_all(other, SERVERS);
+    world_settle(other);
+    assert_int_equal(in_force(other)->manager, 7002);
+    adopt_all(other);
+    memset(last, 0, sizeof last);
+    run(other, ALL, other->now_ns + 4 * LEASE);
+    for (uint32_t i = 0; i < in_force(other)->shard_count; i++)
+        assert_true(in_force(other)->shards[i].primary != 3);
+}
+
+TEST(a_drain_ends_when_the_server_is_added_again)
+{
+    struct world *world = two_replicas();
+    plan(world, CM_PLAN_DRAIN, 3);
+    commit(world, ALL);
+    commit(world, ALL);
+    plan(world, CM_PLAN_ADD, 3);
+    assert_done(world);
+    commit(world, ALL);
+    commit(world, ALL);
+    for (uint32_t i = 0; i < in_force(world)->shard_count; i++) {
+        const struct shard *row = &in_force(world)->shards[i];
+        assert_true(row->backup_count == 1 && row->filling_count == 0);
+    }
+    assert_true(held_by(world, 3) > 0);
+}
+
+TEST(what_cannot_be_is_refused_with_the_reason)
+{
+    struct world *world = committed_cluster();
+    plan(world, CM_PLAN_DRAIN, 3);
+    assert_refused(world, "without server 3 there are 2 servers for the 3 replicas");
+    plan(world, CM_PLAN_DRAIN, 9);
+    assert_refused(world, "only a member");
+    plan(world, CM_PLAN_REMOVE, 2);
+    assert_refused(world, "server 2 holds 24 shards");
+    plan(world, CM_PLAN_ADD, CLUSTER_MAX_SERVER + 1);
+    assert_refused(world, "from 1 to 16383");
+    assert_int_equal(term(world), 1);
+    plan(world, CM_PLAN_REMOVE, 9); /* is so */
+    plan(world, CM_PLAN_ADD, 2);
+    assert_done(world);
+    assert_int_equal(term(world), 1);
+
+    for (uint32_t server = SERVERS + 1; server <= CLUSTER_MAX_MEMBERS; server++)
+        plan(world, CM_PLAN_ADD, server);
+    assert_done(world);
+    plan(world, CM_PLAN_ADD, CLUSTER_MAX_MEMBERS + 1);
+    assert_refused(world, "1 to 64 servers");
+    const struct cm_state_options options = options_of(7002);
+    struct world *standby = world_create(world_store, &options);
+    world_settle(standby);
+    plan(standby, CM_PLAN_ADD, 2);
+    assert_failure(world_last(standby, TOOL), ROWAN_ENOTLEADING, "another");
+}
+
+TEST(kept_servers_are_not_removed_and_what_does_not_run_is)
+{
+    struct world *world = committed_cluster();
+    const uint64_t present = last[3].manager_ns;
+    run(world, 1u << 1, present + 3 * LEASE);
+    world_settle(world);
+    assert_null(cluster_member(in_force(world), 3));
+    plan(world, CM_PLAN_REMOVE, 3);
+    assert_done(world);
+    assert_false(cluster_wants(in_force(world), 3));
+    struct cluster_config *next = world_next(world);
+    next->shards[0].primary = 1;
+    next->members[0].kept = true;
+    for (uint32_t i = 0; i < next->shard_count; i++)
+        next->shards[i].filling_count = 0;
+    world_change(world, next);
+    plan(world, CM_PLAN_REMOVE, 1);
+    assert_refused(world, "does not run and has the last full replicas of 24 shards");
+}
+
+TEST(a_cluster_without_leases_does_not_change_while_it_runs)
+{
+    struct world *world = world_cluster(world_store, 3);
+    plan(world, CM_PLAN_DRAIN, 3);
+    assert_refused(world, "a cluster with leases");
+    assert_false(world->storing);
+}
+
+TEST(a_backup_that_its_primary_does_not_reach_leaves_that_shard_while_it_is_so)
+{
+    struct world *world = committed_cluster();
+    last[1].cut[last[1].cut_count++] = 2;
+    run(world, ALL, world->now_ns + LEASE);
+    assert_string_equal(world_warning(world, "sends_incomplete"), "server=1 to=2");
+    for (uint32_t i = 0; i < in_force(world)->shard_count; i++) {
+        const struct shard *row = &in_force(world)->shards[i];
+        assert_int_equal(shard_names(row, 2), row->primary != 1);
+        assert_true(shard_names(row, 1) && shard_names(row, 3));
+    }
+    commit(world, ALL);
+    run(world, ALL, world->now_ns + LEASE);
+    assert_int_equal(term(world), 2);
+    last[1].cut_count = 0;
+    run(world, ALL, world->now_ns + LEASE);
+    assert_string_equal(world_warning(world, "sends_incomplete"), "server=1 to=-");
+    assert_true(shard_has_filling(&in_force(world)->shards[0], 2));
+}
+
+UNIT_MAIN(NULL, NULL)
