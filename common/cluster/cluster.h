@@ -124,6 +124,13 @@ bool shard_is_kept(const struct cluster_config *config, const struct shard *shar
 bool shard_has_backup(const struct shard *shard, uint32_t server);
 bool shard_has_filling(const struct shard *shard, uint32_t server);
 
+/* True if it leads the shard, backs it, or fills. */
+static inline bool shard_names(const struct shard *shard, uint32_t server)
+{
+    return shard->primary == server || shard_has_backup(shard, server) ||
+           shard_has_filling(shard, server);
+}
+
 /* The seed of entry checksums, from the secret. */
 uint32_t cluster_seed(const struct cluster_config *config);
 
