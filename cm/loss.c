@@ -41,12 +41,21 @@ struct dropped {
     uint32_t count, first;
 };
 
-static void drop(struct dropped *all, const struct cluster_config *before, uint32_t server,
-                 const struct shard *old, const struct shard *now)
+/* A process that goes on was left out as planned. */
+static bool goes_on(const struct member *member, const struct cluster_config *after)
 {
-    if (now && holds(now, server))
+    const struct member *now = cluster_member(after, member->server);
+    return now && now->incarnation == member->incarnation;
+}
+
+static void drop(struct dropped *all, const struct cluster_config *before,
+                 const struct cluster_config *after, uint32_t server, const struct shard *old)
+{
+    const struct shard *now = cluster_shard(after, old->id);
+    const struct member *member = cluster_member(before, server);
+    if ((now && holds(now, server)) || goes_on(member, after))
         return;
-    struct dropped *dropped = &all[cluster_member(before, server) - before->members];
+    struct dropped *dropped = &all[member - before->members];
     if (dropped->count++ == 0)
         dropped->first = old->id;
 }
@@ -56,10 +65,10 @@ bool loss_of_replicas(const struct cluster_config *before, const struct cluster_
 {
     struct dropped all[CLUSTER_MAX_MEMBERS] = {0};
     for (uint32_t i = 0; before && i < before->shard_count; i++) {
-        const struct shard *old = &before->shards[i], *now = cluster_shard(after, old->id);
-        drop(all, before, old->primary, old, now);
+        const struct shard *old = &before->shards[i];
+        drop(all, before, after, old->primary, old);
         for (uint32_t k = 0; k < old->backup_count; k++)
-            drop(all, before, old->backups[k], old, now);
+            drop(all, before, after, old->backups[k], old);
     }
 
     const char *separator = "replicas that came without whole data count no more: ";

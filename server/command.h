@@ -50,13 +50,15 @@ struct blog_segment {
 enum command_kind {
     COMMAND_CONFIG,  /* `config`, with a reference that the receiver releases */
     COMMAND_RECOVER, /* please take part in the start: `part` (recover_help) */
-    COMMAND_SHARD, /* the receiver owns `shard` from now on; and, back to control: it is released */
+    COMMAND_SHARD, /* the receiver owns `shard` from now on; and, back to control: it is released. To the clean role: it has
+                    * left this server, and is to be freed */
     COMMAND_SEGMENT, /* to digest roles: `segment` is the first of the backup log; others follow by `next` */
     COMMAND_CONNECTED, /* to digest roles: a peer has a new connection; what was asked on its older one may be lost */
     COMMAND_BEGUN, /* to digest roles: `begun.epoch` of `begun.shard` has begun: (epoch, 0) is committed */
     COMMAND_EPOCH, /* to digest roles: `begun.shard` is in `begun.epoch` now, whose log reconciliation comes */
-    COMMAND_RELEASE, /* to digest roles: please return `release`, as COMMAND_SHARD, when all that has landed is applied */
-    COMMAND_ADOPT, /* to workers and digest roles: please return it when you are through with what came before */
+    COMMAND_RELEASE, /* to digest roles: please return `release.shard`, as COMMAND_SHARD, when all that has landed is applied;
+                      * or, if it leaves this server, at once */
+    COMMAND_ADOPT, /* to workers, digest roles, the clean role: please return it when you are through with what came before */
     COMMAND_COMMITTED, /* to workers: the configuration of `term` is committed (design, section 6) */
     COMMAND_READ,      /* to the clean role: `read.shard` is another role's, and may be read */
     COMMAND_QUERY,     /* please answer `query`; and, back to control: it is answered */
@@ -84,6 +86,11 @@ struct command_filled {
     uint32_t server;
 };
 
+struct command_release {
+    uint16_t shard;
+    bool leaves;
+};
+
 /* A shard, and the worker that leads it if this server does. */
 struct command_read {
     struct shard_state *shard;
@@ -102,7 +109,7 @@ struct command {
         struct command_begun begun;
         struct command_read read;
         struct command_filled filled;
-        uint16_t release; /* id of a shard */
+        struct command_release release;
         uint64_t term;
     };
 };

@@ -300,11 +300,11 @@ static bool advance_all(struct clean *clean)
 /* --- cleaning --- */
 
 /* A victim that cannot be emptied is tried once more, later: its owner may have been about to tell of an item; or until
- * what it has pieces of is settled (K6). */
+ * what it has pieces of is settled (K6), or what has left the server is forgotten. */
 static void give_up(struct clean *clean, struct victim *victim)
 {
     uint64_t *until_ns = &clean->parked_ns[victim->segment];
-    if (*until_ns == 0 || clean->exposed > 0) {
+    if (*until_ns == 0 || clean->exposed > 0 || clean->leaving) {
         *until_ns = clean->now_ns + CLEAN_AGAIN_NS;
     } else {
         *until_ns = UINT64_MAX;
@@ -406,15 +406,16 @@ static void execute_commands(struct clean *clean)
     while (command_pop(&clean->inbox, &command)) {
         if (command.kind == COMMAND_RECOVER) {
             clean->part = command.part;
-            continue;
+        } else if (command.kind == COMMAND_SHARD) {
+            clean_forget(clean, command.shard);
+        } else if (command.kind == COMMAND_ADOPT) {
+            if (command_push(&clean->outbox, &command))
+                server_fail(clean->common, ROWAN_ENOMEM,
+                            "no memory for a change of the configuration");
+        } else {
+            ASSERT(command.kind == COMMAND_READ);
+            clean_read(clean, &command.read);
         }
-        ASSERT(command.kind == COMMAND_READ);
-        if (command.read.shard->filling && clean->started && clean->log.open)
-            log_close(&clean->log); /* as digest.c, take_shard */
-        clean->shards[command.read.shard->id] = command.read.shard;
-        clean->owners[command.read.shard->id] = command.read.worker;
-        if (command.read.shard->primary)
-            clean->leads[command.read.worker] = true;
     }
 }
 
@@ -442,6 +443,7 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     }
     clean->zero_bytes = step_bytes(clean);
     bool busy = check_closed(clean);
+    busy |= clean_forget_some(clean);
     const uint32_t closing = clean->closing_count;
     busy |= advance_all(clean);
     const bool cleaned = clean_some(clean);
@@ -481,11 +483,11 @@ int clean_create(struct server_common *common, uint32_t live_percent, bool check
 
 void clean_destroy(struct clean *clean)
 {
-    struct command command;
     if (!clean)
         return;
-    while (command_pop(&clean->inbox, &command)) /* shards are their owners' */
-        ASSERT(command.kind == COMMAND_READ || command.kind == COMMAND_RECOVER);
+    command_drain(&clean->inbox);
+    command_drain(&clean->outbox);
+    clean_forget_close(clean);
     inbox_fini(&clean->inbox);
     inbox_fini(&clean->outbox);
     clean_tombstones_fini(clean);

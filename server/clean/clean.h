@@ -19,7 +19,8 @@ enum { CLEAN_LIVE_PERCENT = 75, CLEAN_MAX_PERCENT = 95 };
 
 struct worker;
 
-/* It does nothing before it is given shards (COMMAND_READ). `workers` are those that lead them, and outlive it. Errors:
+/* It does nothing before it is given shards to read (COMMAND_READ); one that has left the server it is given to be freed
+ * (COMMAND_SHARD). `workers` are those that lead them, and outlive it. Errors:
  * ROWAN_ENOMEM. */
 int clean_create(struct server_common *common, uint32_t live_percent, bool checkpoints,
                  struct worker **workers, struct clean **out);
@@ -28,7 +29,8 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns);
 
 /* From the control role. inbox_wake: there is little space. */
 struct inbox *clean_inbox(struct clean *clean);
-struct inbox *clean_outbox(struct clean *clean); /* wakes the control role; nothing is in it */
+struct inbox *
+clean_outbox(struct clean *clean); /* wakes the control role; answers of COMMAND_ADOPT */
 
 /* Segments made free since the start. Any thread. */
 uint64_t clean_segments(const struct clean *clean);

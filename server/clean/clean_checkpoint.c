@@ -207,6 +207,7 @@ static bool begin_shard(struct clean *clean, int *error)
     all->buckets = row.buckets;
     all->bucket = 0;
     all->newest = 0;
+    all->leads = row.leads;
     all->step = CHECKPOINT_ITEMS;
     *error = write_block(clean, CHECKPOINT_SHARD, all->shard, &row, sizeof row);
     return true;
@@ -298,6 +299,10 @@ static bool wait_for_commit(struct clean *clean, int *error)
         return false;
     }
     all->question.cursor = (struct records_cursor){0};
+    if (shard->primary != all->leads) { /* promoted or deposed since */
+        *error = ROWAN_EAGAIN;
+        return false;
+    }
     if (shard->primary) {
         all->step = CHECKPOINT_RECORDS_TOLD;
     } else {
@@ -403,6 +408,12 @@ static void give_up(struct clean *clean)
         log_close(&all->log);
     all->drops = true;
     all->step = CHECKPOINT_REST;
+}
+
+void clean_checkpoint_abort(struct clean *clean)
+{
+    if (clean->checkpoint.step != CHECKPOINT_REST)
+        give_up(clean);
 }
 
 /* --- dropping --- */

@@ -43,7 +43,7 @@ static bool is_newest(const struct clean *clean, const struct newest *newest,
                       const struct segment_meta *meta)
 {
     const uint64_t first = newest->allocation[meta->owner_number];
-    return meta->owner == OWNER_WORKER && clean->leads[meta->owner_number] &&
+    return meta->owner == OWNER_WORKER && clean->leads[meta->owner_number] > 0 &&
            (meta->allocation == first ||
             (first <= clean->run && meta->allocation == newest->before[meta->owner_number]));
 }

@@ -67,6 +67,8 @@ int clean_copy_is_committed(const struct clean *clean, const struct victim *vict
 {
     for (uint32_t i = 0; i < victim->need_count; i++) {
         const struct clean_needed *need = &victim->needs[i];
+        if (!clean->shards[need->shard])
+            continue; /* it has left the server */
         const uint64_t commit = committed(clean, need->shard);
         if (version_epoch(commit) > version_epoch(need->version))
             return ROWAN_EAGAIN;

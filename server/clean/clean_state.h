@@ -180,6 +180,7 @@ struct clean_checkpoint {
     uint64_t bucket, buckets; /* of the shard's index: the next, how many */
     uint64_t until_ns;        /* COMMIT */
     uint64_t newest;          /* version that items of the shard lead to in no covered segment */
+    bool leads;               /* a worker of this server leads the shard, as was written */
     struct pm_ticket fence;
     struct records_question question;
     bool asking; /* the worker has it, or has answered it */
@@ -202,7 +203,10 @@ struct clean {
     struct worker **workers;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
     uint32_t owners[STORE_SHARD_IDS];            /* by id: the worker that leads it */
-    bool leads[UINT8_MAX + 1]; /* by number: has this worker led a shard in this run? */
+    bool led[STORE_SHARD_IDS];                   /* by id: one of our workers leads it */
+    uint32_t leads[UINT8_MAX + 1];               /* by number: shards that this worker leads */
+    struct shard_state *leaving; /* that have left the server: a list by next_owned, */
+    uint64_t leaving_cursor;   /* and how far the index of the first was walked (clean_forget.c) */
     struct recover_part *part; /* of the start, while it lasts */
     bool started;
     uint64_t now_ns;
@@ -261,6 +265,18 @@ bool clean_may_take(const struct clean *clean, uint64_t segments);
 /* It changes with each write that this server completes as a primary, or digests as a backup. */
 uint64_t clean_written(const struct clean *clean);
 
+/* --- clean_forget.c --- */
+
+/* The shard is another role's, and may be read. */
+void clean_read(struct clean *clean, const struct command_read *read);
+
+/* The shard has left the server, and is this role's: nothing of it counts any more on return, and it is freed in steps. */
+void clean_forget(struct clean *clean, struct shard_state *shard);
+
+/* A step of that. True if there was something to do. */
+bool clean_forget_some(struct clean *clean);
+void clean_forget_close(struct clean *clean);
+
 /* --- clean_choose.c --- */
 
 bool clean_is_under_way(const struct clean *clean, uint64_t segment);
@@ -309,6 +325,9 @@ void clean_checkpoint_fini(struct clean *clean);
 
 /* A bounded part of writing one. In each poll. True if it did anything. */
 bool clean_checkpoint_poll(struct clean *clean, uint64_t *wake_ns);
+
+/* One that is being written is dropped. */
+void clean_checkpoint_abort(struct clean *clean);
 
 /* --- clean_copy.c --- */
 

@@ -291,10 +291,10 @@ static bool take_out(struct clean *clean, const struct clean_tombstone *tombston
     struct clean_tombstones *all = &clean->tombstones;
     const struct store *store = clean->common->store;
     const struct segment_meta meta = store_meta(store, store_segment_at(store, tombstone->offset));
-    if (meta.state != SEGMENT_COMMITTED || meta.allocation > all->since)
+    const struct shard_state *shard = clean->shards[tombstone->shard];
+    if (!shard || meta.state != SEGMENT_COMMITTED || meta.allocation > all->since)
         return true;
-    const int removed =
-        index_remove(clean->shards[tombstone->shard]->index, tombstone->hash, tombstone->offset);
+    const int removed = index_remove(shard->index, tombstone->hash, tombstone->offset);
     if (removed == ROWAN_EAGAIN)
         return false;
     if (removed)

@@ -207,6 +207,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         busy |= execute_commands(control, worker_outbox(control->workers[i]));
     for (uint32_t i = 0; i < control->options.digests; i++)
         busy |= execute_commands(control, digest_outbox(control->digests[i]));
+    busy |= execute_commands(control, clean_outbox(control->clean));
     if (control->zone) {
         busy |= control_zone_poll(control, wake_ns);
         busy |= control_commit_poll(control, wake_ns);

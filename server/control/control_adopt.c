@@ -2,15 +2,19 @@
  *
  * Invariants:
  *  J4  A configuration is answered with Adopted when nothing of a server that it removes can land here any more, when each
- *      worker and digest role has adopted it, and when it is durable in the PM.
- *  J5  A shard that this server is to lead leaves its digest role when all of the removed servers that has landed is applied,
- *      and is its worker's before that adopts. Until the configuration is committed the worker serves nothing of it.
- *  J6  A replica that fills has a durable row before Adopted is answered, so whatever lands for it belongs to that row.
+ *      worker and digest role has adopted it, when no send of this server can land any more for a shard that it leads no longer
+ *      (worker_epoch.c, Z6), and when it is durable in the PM.
+ *  J5  A shard that this server is to lead leaves its digest role when all is applied that its former primary has sent here:
+ *      that one is shut out, or, if it stays, has adopted the configuration, as all have when it is committed. Until then
+ *      this server serves nothing of it.
+ *  J6  A replica that fills has a durable row before Adopted is answered, so whatever lands for it belongs to that row; and
+ *      one that has left has none. Nothing of the one before is written once the first allocation of a new row is known: its
+ *      owner has given it back, and the clean role has forgotten it (design, H15).
  *  J7  A newer configuration takes the place of one that is not adopted yet, at any step. A shard that is between two owners
- *      goes to whom the newest names.
+ *      goes to whom the newest names; but one that was to leave by any of them is gone, as writes did not wait for it.
  *
- *  SHUT_OUT --(J4)--> RELEASE --(the promoted are here)--> ROLES --(all have answered)--> STORE --(durable)--> DONE
- *     any --(a newer configuration)--> SHUT_OUT
+ *  SHUT_OUT --(J4)--> RELEASE --(who changes its owner is here)--> FORGET --(J6)--> ROLES --(all have answered)--> STORE
+ *     --(durable)--> DONE;  any --(a newer configuration)--> SHUT_OUT
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +23,8 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "server/control/control_state.h"
+
+#define ADOPT_NO_MEMORY "no memory for a change of the configuration"
 
 /* --- what this version can do --- */
 
@@ -34,13 +40,13 @@ static enum shard_role role_of(const struct shard *row, uint32_t server)
                                             : SHARD_NONE;
 }
 
-/* The transitions of a shard at this server, besides staying what it is. A primary that becomes a backup, and a replica that
- * leaves, come with planned changes. */
+/* The transitions of a shard at this server; where a replica becomes one that fills, it leaves and begins anew: a
+ * configuration between the two, by which it was none, may never have come here. */
 static const bool transitions[][4] = {
     [SHARD_NONE] = {[SHARD_NONE] = true, [SHARD_FILLING] = true},
-    [SHARD_FILLING] = {[SHARD_FILLING] = true, [SHARD_BACKUP] = true},
-    [SHARD_BACKUP] = {[SHARD_BACKUP] = true, [SHARD_PRIMARY] = true},
-    [SHARD_PRIMARY] = {[SHARD_PRIMARY] = true},
+    [SHARD_FILLING] = {true, true, true, true},
+    [SHARD_BACKUP] = {true, true, true, true},
+    [SHARD_PRIMARY] = {true, true, true, true},
 };
 
 static bool can_follow(const struct shard *old, const struct shard *new, uint32_t server)
@@ -48,8 +54,8 @@ static bool can_follow(const struct shard *old, const struct shard *new, uint32_
     const enum shard_role from = role_of(old, server), to = role_of(new, server);
     return old->id == new->id && old->first_slot == new->first_slot &&
            old->last_slot == new->last_slot &&new->epoch >= old->epoch &&transitions[from][to] &&
-           (from == to || new->epoch > old->epoch) &&
-           (to != SHARD_PRIMARY || from != SHARD_PRIMARY || new->worker == old->worker);
+           (new->epoch > old->epoch ||
+            (from == to && (to != SHARD_PRIMARY || new->worker == old->worker)));
 }
 
 static bool can_adopt(const struct control *control, const struct cluster_config *config)
@@ -62,6 +68,14 @@ static bool can_adopt(const struct control *control, const struct cluster_config
             return false;
     }
     return true;
+}
+
+/* Does the replica that there was leave? Of one that fills only epochs tell whether it was none meanwhile. */
+static bool leaves(const struct shard *old, const struct shard *new, uint32_t server)
+{
+    const enum shard_role from = role_of(old, server), to = role_of(new, server);
+    return to == SHARD_NONE ||
+           (to == SHARD_FILLING && (from != SHARD_FILLING || new->epoch > old->epoch + 1));
 }
 
 /* --- SHUT_OUT --- */
@@ -91,10 +105,16 @@ void control_adopt_begin(struct control *control, struct cluster_config *config)
                     "the configuration changes shards in a way that this version cannot follow");
         return;
     }
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        if (control->shards[i] &&
+            leaves(&control->config->shards[i], &config->shards[i], control->common->server))
+            adoption->shards[i].leaves = true;
+    }
     const int error = shut_out_removed(control, config);
     cluster_release(control->config);
     control->config = config;
     adoption->step = ADOPT_SHUT_OUT;
+    adoption->releases = false;
     adoption->began_ns = control->now_ns;
     if (error)
         server_fail(control->common, error, "a server that was removed could not be shut out");
@@ -102,31 +122,85 @@ void control_adopt_begin(struct control *control, struct cluster_config *config)
 
 /* --- RELEASE --- */
 
-static bool is_promoted(const struct control *control, uint32_t position)
+static bool leads(const struct control *control, const struct shard *row)
 {
-    const struct shard_state *shard = control->shards[position];
-    return shard && !shard->primary &&
-           control->config->shards[position].primary == control->common->server;
+    return row->primary == control->common->server;
 }
 
-/* J5. False: some are still with their digest roles. */
+/* The workers have a new configuration. What one of them leads no longer it gives back by itself. */
+static int release_led(struct control *control)
+{
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        const struct shard *row = &control->config->shards[i];
+        const struct shard_state *shard = control->shards[i];
+        struct adopt_shard *at = &control->adoption.shards[i];
+        if (shard && at->place == ADOPT_WITH_OWNER && shard->primary &&
+            !(leads(control, row) && row->worker == shard->worker))
+            at->place = ADOPT_ASKED;
+    }
+    return control_config_hand_out(control);
+}
+
+/* J5 */
+static bool may_be_promoted(const struct control *control, uint32_t position)
+{
+    const struct control_adoption *adoption = &control->adoption;
+    const struct adopt_shard *at = &adoption->shards[position];
+    const struct member *sender = cluster_member(control->config, at->sender);
+    return adoption->committed == control->config->term || !sender || sender->kept ||
+           sender->incarnation != at->incarnation;
+}
+
+static bool is_to_release(const struct control *control, uint32_t position)
+{
+    return control->adoption.shards[position].leaves ||
+           (leads(control, &control->config->shards[position]) &&
+            may_be_promoted(control, position));
+}
+
+static int ask_digest(struct control *control, uint32_t position)
+{
+    const uint16_t id = control->shards[position]->id;
+    struct adopt_shard *at = &control->adoption.shards[position];
+    at->place = ADOPT_ASKED;
+    return command_push(
+        digest_inbox(control->digests[id % control->options.digests]),
+        &(struct command){.kind = COMMAND_RELEASE, .release = {.shard = id, .leaves = at->leaves}});
+}
+
+/* It has left its owner, and this server. What of it lies in segments is dead: the clean role frees all that leads there. */
+static int forget(struct control *control, uint32_t position)
+{
+    struct shard_state *shard = control->shards[position];
+    log_event(LOG_INFO, "shard_left", "shard=%u epoch=%u", shard->id, shard->epoch);
+    store_replica_set(control->common->store, shard->id,
+                      &(struct replica_row){.state = REPLICA_NONE});
+    control->shards[position] = NULL;
+    control->commit_needs[position] = 0;
+    control->adoption.shards[position].place = ADOPT_WITH_OWNER;
+    control->adoption.shards[position].leaves = false;
+    return command_push(clean_inbox(control->clean),
+                        &(struct command){.kind = COMMAND_SHARD, .shard = shard});
+}
+
+/* False: some are still with their owners. */
 static bool release(struct control *control)
 {
-    struct control_adoption *adoption = &control->adoption;
     bool all = true;
-    for (uint32_t i = 0; i < control->config->shard_count; i++) {
-        all &= adoption->places[i] != ADOPT_ASKED;
-        if (!is_promoted(control, i) || adoption->places[i] != ADOPT_WITH_OWNER)
+    int error = 0;
+    for (uint32_t i = 0; i < control->config->shard_count && !error; i++) {
+        const struct shard_state *shard = control->shards[i];
+        const struct adopt_shard *at = &control->adoption.shards[i];
+        if (!shard)
             continue;
-        all = false;
-        const uint16_t id = control->shards[i]->id;
-        const int error =
-            command_push(digest_inbox(control->digests[id % control->options.digests]),
-                         &(struct command){.kind = COMMAND_RELEASE, .release = id});
-        if (error)
-            server_fail(control->common, error, "no memory for a change of the configuration");
-        adoption->places[i] = ADOPT_ASKED;
+        if (at->place == ADOPT_WITH_OWNER && !shard->primary && is_to_release(control, i))
+            error = ask_digest(control, i);
+        else if (at->place == ADOPT_HERE && at->leaves)
+            error = forget(control, i);
+        all &= at->place != ADOPT_ASKED;
     }
+    if (error)
+        server_fail(control->common, error, ADOPT_NO_MEMORY);
     return all;
 }
 
@@ -134,8 +208,18 @@ void control_adopt_released(struct control *control, struct shard_state *shard)
 {
     const struct shard *row = cluster_shard(control->config, shard->id);
     const uint32_t position = (uint32_t)(row - control->config->shards);
-    ASSERT(control->shards[position] == shard && control->adoption.places[position] == ADOPT_ASKED);
-    control->adoption.places[position] = ADOPT_HERE;
+    ASSERT(control->shards[position] == shard &&
+           control->adoption.shards[position].place == ADOPT_ASKED);
+    control->adoption.shards[position].place = ADOPT_HERE;
+}
+
+/* --- FORGET --- */
+
+static int ask_clean(struct control *control)
+{
+    control->adoption.waiting = 1;
+    return command_push(clean_inbox(control->clean),
+                        &(struct command){.kind = COMMAND_ADOPT, .term = control->config->term});
 }
 
 /* --- ROLES --- */
@@ -157,7 +241,7 @@ static int open_filling(struct control *control, uint32_t position)
                                             .first_allocation = shard->first_allocation,
                                             .settled = atomic_load(&shard->settled)});
     control->shards[position] = shard;
-    control->adoption.places[position] = ADOPT_HERE;
+    control->adoption.shards[position].place = ADOPT_HERE;
     log_event(LOG_INFO, "shard_fills", "shard=%u epoch=%u primary=%u", row->id, row->epoch,
               row->primary);
     return 0;
@@ -179,14 +263,20 @@ static int hand_on(struct control *control, uint32_t position)
 {
     const struct shard *row = &control->config->shards[position];
     struct shard_state *shard = control->shards[position];
-    control->adoption.places[position] = ADOPT_WITH_OWNER;
-    if (row->primary == control->common->server) {
-        shard->primary = true;
-        control_zone_close_segment(control, shard->landed_in); /* Z4 */
-        atomic_store_explicit(&shard->recovering, true, memory_order_relaxed);
+    control->adoption.shards[position].place = ADOPT_WITH_OWNER;
+    if (leads(control, row)) {
+        if (!shard->primary)
+            control_zone_close_segment(control, shard->landed_in); /* Z4 */
+        shard->filling = false;
         log_event(LOG_INFO, "shard_promoted", "shard=%u worker=%u epoch=%u", shard->id, row->worker,
                   row->epoch);
+    } else if (shard->primary) {
+        log_event(LOG_INFO, "shard_deposed", "shard=%u primary=%u epoch=%u", shard->id,
+                  row->primary, row->epoch);
     }
+    shard->primary = leads(control, row);
+    shard->worker = row->worker;
+    atomic_store_explicit(&shard->recovering, leads(control, row), memory_order_relaxed);
     int error = command_push(control_owner(control, row),
                              &(struct command){.kind = COMMAND_SHARD, .shard = shard});
     if (!error)
@@ -196,10 +286,11 @@ static int hand_on(struct control *control, uint32_t position)
     return error;
 }
 
+/* One that is to be promoted once the configuration is committed stays in its epoch until then. */
 static int tell_epoch(struct control *control, uint32_t position)
 {
     const struct shard *row = &control->config->shards[position];
-    if (control->shards[position]->primary || control->adoption.epochs[position] == row->epoch)
+    if (leads(control, row) || control->adoption.shards[position].epoch == row->epoch)
         return 0;
     return command_push(
         control_owner(control, row),
@@ -228,19 +319,13 @@ static int tell_owners(struct control *control)
     for (uint32_t i = 0; i < control->config->shard_count && !error; i++) {
         if (!control->shards[i])
             continue;
-        if (control->adoption.places[i] == ADOPT_HERE)
+        if (control->adoption.shards[i].place == ADOPT_HERE)
             error = hand_on(control, i);
         if (!error)
             error = tell_epoch(control, i);
-        control->adoption.epochs[i] = control->config->shards[i].epoch;
+        control->adoption.shards[i].epoch = control->config->shards[i].epoch;
     }
     return error ? error : ask_roles(control);
-}
-
-static int tell_roles(struct control *control)
-{
-    const int error = control_config_hand_out(control);
-    return error ? error : tell_owners(control);
 }
 
 void control_adopt_answered(struct control *control, uint64_t term)
@@ -251,16 +336,25 @@ void control_adopt_answered(struct control *control, uint64_t term)
 
 /* --- the first configuration --- */
 
+/* From now on its primaries may send to us. */
+static void note_senders(struct control *control)
+{
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        struct adopt_shard *at = &control->adoption.shards[i];
+        at->sender = control->config->shards[i].primary;
+        at->incarnation = cluster_member(control->config, at->sender)->incarnation;
+    }
+}
+
 int control_adopt_first(struct control *control)
 {
     struct control_adoption *adoption = &control->adoption;
     const uint32_t shards = control->config->shard_count;
-    adoption->places = calloc(shards, sizeof *adoption->places);
-    adoption->epochs = calloc(shards, sizeof *adoption->epochs);
-    if (!adoption->places || !adoption->epochs)
+    adoption->shards = calloc(shards, sizeof *adoption->shards);
+    if (!adoption->shards)
         return ROWAN_ENOMEM;
     for (uint32_t i = 0; i < shards; i++)
-        adoption->epochs[i] = control->config->shards[i].epoch;
+        adoption->shards[i].epoch = control->config->shards[i].epoch;
     adoption->step = ADOPT_ROLES;
     adoption->began_ns = control->now_ns;
     return tell_owners(control);
@@ -268,12 +362,11 @@ int control_adopt_first(struct control *control)
 
 void control_adopt_close(struct control *control)
 {
-    for (uint32_t i = 0; control->adoption.places && i < control->config->shard_count; i++) {
-        if (control->adoption.places[i] == ADOPT_HERE)
+    for (uint32_t i = 0; control->adoption.shards && i < control->config->shard_count; i++) {
+        if (control->adoption.shards[i].place == ADOPT_HERE)
             shard_state_destroy(control->shards[i]);
     }
-    free(control->adoption.places);
-    free(control->adoption.epochs);
+    free(control->adoption.shards);
 }
 
 /* --- telling the manager --- */
@@ -314,6 +407,8 @@ void control_adopt_committed(struct control *control, uint64_t term)
         adoption->committed == term)
         return;
     adoption->committed = term;
+    adoption->releases = true;
+    note_senders(control);
     control_lease_soon(control);
     log_event(LOG_INFO, "configuration_committed", "term=%lu", term);
     int error = 0;
@@ -321,7 +416,28 @@ void control_adopt_committed(struct control *control, uint64_t term)
         error = command_push(worker_inbox(control->workers[i]),
                              &(struct command){.kind = COMMAND_COMMITTED, .term = term});
     if (error)
-        server_fail(control->common, error, "no memory for a change of the configuration");
+        server_fail(control->common, error, ADOPT_NO_MEMORY);
+}
+
+/* J5: those whose former primary stays. */
+static int promote_rest(struct control *control)
+{
+    struct control_adoption *adoption = &control->adoption;
+    int error = 0;
+    if (!release(control))
+        return 0;
+    adoption->releases = false;
+    for (uint32_t i = 0; i < control->config->shard_count && !error; i++) {
+        const struct shard *row = &control->config->shards[i];
+        if (!control->shards[i] || adoption->shards[i].place != ADOPT_HERE)
+            continue;
+        error = hand_on(control, i);
+        if (!error)
+            error = command_push(
+                control_owner(control, row),
+                &(struct command){.kind = COMMAND_COMMITTED, .term = control->config->term});
+    }
+    return error;
 }
 
 /* --- the steps --- */
@@ -354,6 +470,7 @@ static bool is_through(struct control *control)
         return readmit(control);
     case ADOPT_RELEASE:
         return release(control);
+    case ADOPT_FORGET:
     case ADOPT_ROLES:
         return control->adoption.waiting == 0;
     case ADOPT_STORE:
@@ -364,22 +481,36 @@ static bool is_through(struct control *control)
     return false;
 }
 
+static int enter(struct control *control, enum adopt_step step)
+{
+    control->adoption.step = step;
+    if (step == ADOPT_RELEASE)
+        return release_led(control);
+    if (step == ADOPT_FORGET)
+        return ask_clean(control);
+    if (step == ADOPT_ROLES)
+        return tell_owners(control);
+    if (step == ADOPT_DONE)
+        log_event(LOG_INFO, "configuration_adopted", "term=%lu us=%lu", control->config->term,
+                  (control->now_ns - control->adoption.began_ns) / NS_PER_US);
+    return 0;
+}
+
 bool control_adopt_poll(struct control *control)
 {
     struct control_adoption *adoption = &control->adoption;
     bool any = false;
-    if (!adoption->places)
+    int error = 0;
+    if (!adoption->shards)
         return false;
-    while (adoption->step != ADOPT_DONE && is_through(control)) {
+    while (!error && adoption->step != ADOPT_DONE && is_through(control)) {
         any = true;
-        adoption->step++;
-        const int error = adoption->step == ADOPT_ROLES ? tell_roles(control) : 0;
-        if (error)
-            server_fail(control->common, error, "no memory for a change of the configuration");
-        if (adoption->step == ADOPT_DONE)
-            log_event(LOG_INFO, "configuration_adopted", "term=%lu us=%lu", control->config->term,
-                      (control->now_ns - adoption->began_ns) / NS_PER_US);
+        error = enter(control, adoption->step + 1);
     }
+    if (!error && adoption->step == ADOPT_DONE && adoption->releases)
+        error = promote_rest(control);
+    if (error)
+        server_fail(control->common, error, ADOPT_NO_MEMORY);
     report(control);
     return any;
 }

@@ -285,7 +285,8 @@ static bool is_full(struct control *control, const struct query *query)
     if (query->kind != QUERY_STORE || !query->store.last || query->error)
         return true;
     struct replica_row row = store_replica(store, query->shard);
-    if (row.state == REPLICA_FILLING) {
+    if (row.state == REPLICA_FILLING &&
+        query->store.epoch >= row.first_epoch) { /* not of an earlier one, that has left */
         row.state = REPLICA_FULL;
         store_replica_set(store, query->shard, &row);
     }

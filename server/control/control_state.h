@@ -69,22 +69,34 @@ struct control_data {
 
 enum commit_step { COMMIT_IDLE, COMMIT_WAIT, COMMIT_FENCE };
 
-enum adopt_step { ADOPT_SHUT_OUT, ADOPT_RELEASE, ADOPT_ROLES, ADOPT_STORE, ADOPT_DONE };
+enum adopt_step {
+    ADOPT_SHUT_OUT,
+    ADOPT_RELEASE,
+    ADOPT_FORGET,
+    ADOPT_ROLES,
+    ADOPT_STORE,
+    ADOPT_DONE
+};
 
 /* Where a shard that this server holds is. */
-enum adopt_place {
-    ADOPT_WITH_OWNER,
-    ADOPT_ASKED /* its digest role is to release it */,
-    ADOPT_HERE
+enum adopt_place { ADOPT_WITH_OWNER, ADOPT_ASKED /* its owner is to release it */, ADOPT_HERE };
+
+/* By position of the shard. */
+struct adopt_shard {
+    enum adopt_place place;
+    bool leaves;    /* this server, whatever newer configurations say */
+    uint32_t epoch; /* that its owner was told */
+    uint32_t
+        sender; /* who led it when a configuration was committed last, so may have sent to us: server, incarnation */
+    uint64_t incarnation; /* 0: nobody has */
 };
 
 /* Of `config`, where there are leases. */
 struct control_adoption {
     enum adopt_step step;
-    uint8_t *
-        places; /* enum adopt_place, by position; NULL: there are no leases, or no configuration yet */
-    uint32_t *epochs; /* likewise, that its owner was told */
-    uint32_t waiting; /* ROLES: that have not answered */
+    struct adopt_shard *shards; /* NULL: there are no leases, or no configuration yet */
+    bool releases;              /* DONE, committed: shards are still to be promoted */
+    uint32_t waiting;           /* FORGET, ROLES: that have not answered */
     uint64_t began_ns;
     uint64_t reported;  /* term that the manager was told on this connection */
     uint64_t committed; /* term of the newest that is committed */

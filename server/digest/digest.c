@@ -293,9 +293,11 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
                                                 .operation = header->operation});
 }
 
-void digest_close_segment(struct digest *digest)
+void digest_close_segment(struct digest *digest, uint64_t left)
 {
     for (struct shard_state *shard = digest->owned; shard; shard = shard->next_owned) {
+        if (left && shard->landed_in <= left)
+            shard->landed_in = 0;
         const uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
         shard_close(shard, version > shard->met ? version : shard->met);
         settle(digest, shard);
@@ -304,7 +306,7 @@ void digest_close_segment(struct digest *digest)
 
 static void log_closes(void *context)
 {
-    digest_close_segment(context);
+    digest_close_segment(context, 0);
 }
 
 /* --- what is missing --- */
@@ -349,6 +351,8 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
     }
     if (shard->filling && digest->log.open)
         log_close(&digest->log); /* so that what is copied lies in segments of later allocations */
+    if (digest->current && shard->landed_in < digest->current->number)
+        shard->landed_in = 0;
     digest->shards[shard->id] = shard;
     digest_tail_take(digest, shard);
     shard->next_owned = digest->owned;
@@ -414,7 +418,7 @@ static void execute_commands(struct digest *digest)
             digest->shards[command.begun.shard]->epoch = command.begun.epoch;
             digest->shards[command.begun.shard]->filling = command.begun.filling;
         } else if (command.kind == COMMAND_RELEASE) {
-            digest_release(digest, command.release);
+            digest_release(digest, &command.release);
         } else if (command.kind == COMMAND_ADOPT) {
             if (command_push(&digest->outbox, &command))
                 server_fail(digest->common, ROWAN_ENOMEM, DIGEST_NO_MEMORY);

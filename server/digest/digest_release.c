@@ -1,15 +1,16 @@
-/* A shard that this server is to lead leaves its digest role (design, section 6, Failover): when all is applied that had
- * landed when it was asked for. Until then nothing changes. From then on the role passes over its entries.
+/* A shard leaves its digest role. One that this server is to lead (design, section 6, Failover): when all is applied that
+ * had landed when it was asked for. One that leaves the server: when nothing of it is stored any more. Until then nothing
+ * changes. From then on the role passes over its entries.
  */
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "server/digest/digest_state.h"
 
-void digest_release(struct digest *digest, uint16_t id)
+void digest_release(struct digest *digest, const struct command_release *release)
 {
-    struct shard_state *shard = digest->shards[id];
+    struct shard_state *shard = digest->shards[release->shard];
     ASSERT(shard);
-    shard->release_ticket = digest_catch_up_begin(digest);
+    shard->release_ticket = release->leaves ? 0 : digest_catch_up_begin(digest);
     shard->next_releasing = digest->releasing;
     digest->releasing = shard;
 }
@@ -27,28 +28,17 @@ static void leave_lists(struct digest *digest, struct shard_state *shard)
     digest->shards[shard->id] = NULL;
 }
 
-/* It is the old primary's, or will be asked again. */
-static void refuse(struct query *query)
-{
-    query->state = NULL;
-    query->error = ROWAN_EAGAIN;
-    query->answered = true;
-}
-
+/* They are the old primary's, or will be asked again. */
 static void refuse_queries(struct digest *digest, const struct shard_state *shard)
 {
-    for (struct query *query = digest->queries.first; query; query = query->place.next) {
-        if (query->state == shard && !query->answered)
-            refuse(query);
-    }
     for (struct query *query = digest->waiting.first, *next; query; query = next) {
         next = query->place.next;
         if (query->state != shard)
             continue;
-        refuse(query);
         LIST_REMOVE(&digest->waiting, query, place);
         LIST_APPEND(&digest->queries, query, place);
     }
+    queries_refuse(&digest->queries, shard);
 }
 
 static void detach(struct digest *digest, struct shard_state *shard)

@@ -64,7 +64,7 @@ static bool leave(struct digest *digest)
     struct blog_segment *next = atomic_load_explicit(&old->next, memory_order_acquire);
     if (!next)
         return false;
-    digest_close_segment(digest);
+    digest_close_segment(digest, old->number);
     digest_enter(digest, next);
     atomic_fetch_add_explicit(&old->digested, 1, memory_order_release);
     inbox_wake(&digest->outbox); /* the control role takes it back when all have left */

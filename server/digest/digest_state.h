@@ -96,8 +96,8 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block);
 /* The shard of the entry that the block belongs to, if this role applies such entries; else NULL. */
 struct shard_state *digest_shard_of(const struct digest *digest, const struct entry_header *header);
 
-/* A segment is about to be closed: one that was scanned to its end, or the full one of the log. */
-void digest_close_segment(struct digest *digest);
+/* A segment is about to be closed: one that was scanned to its end, whose number is `left`, or (0) the full one of the log. */
+void digest_close_segment(struct digest *digest, uint64_t left);
 
 /* The scan goes back to what it stepped over: what is committed by now, it will have passed. */
 void digest_seek(struct digest *digest);
@@ -170,7 +170,7 @@ uint64_t digest_store_held(const struct digest *digest);
 /* --- digest_release.c --- */
 
 /* The control role asks for a shard. */
-void digest_release(struct digest *digest, uint16_t id);
+void digest_release(struct digest *digest, const struct command_release *release);
 
 /* Returns those of which all that has landed is applied. True if it did anything, or has more to do at once. */
 bool digest_release_poll(struct digest *digest);

@@ -2,9 +2,10 @@
  * (suffix.h), and which operations may be asked for again (completed.h).
  *
  * Invariants:
- *  D7  Each entry that was applied is in the suffix, unless it is at or below `above`. That is the settled version; while the
- *      shard's epoch has no commit version it does not rise, so what one answer of a reconciliation tells stays true in
- *      the next.
+ *  D7  Each entry that was applied is in the suffix, unless it is at or below `above`. That is the settled version, or the
+ *      last that this server completed as the primary, if that is higher: those were on every replica then, and the index
+ *      has what is asked for below (suffix_below.h). While the shard's epoch has no commit version it does not rise, so what
+ *      one answer of a reconciliation tells stays true in the next.
  *  D8  An operation whose entry was applied is in the suffix or in `completed` as long as its client may ask for it again,
  *      as far as memory goes.
  */
@@ -16,6 +17,7 @@ void digest_tail_take(struct digest *digest, struct shard_state *shard)
 {
     shard->completed.acknowledged = &digest->acknowledged;
     shard->suffix.completed = &shard->completed;
+    apply_depose(shard);
     if (shard->suffix_exposed && shard->suffix.count > 0)
         digest_tail_hold(digest, shard);
 }

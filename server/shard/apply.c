@@ -13,6 +13,8 @@
 
 #include "common/base/error.h"
 
+enum { APPLY_ROWS = 256 }; /* of completion records, at a time */
+
 struct apply_entry apply_describe(const struct pm *pm, const struct entry_format *format,
                                   const struct entry_header *header, uint64_t offset, void *room)
 {
@@ -48,6 +50,26 @@ uint64_t apply_promote(struct shard_state *shard)
     *completed = (struct completed){0};
     shard->suffix.completed = NULL;
     return lost;
+}
+
+void apply_depose(struct shard_state *shard)
+{
+    struct records_row rows[APPLY_ROWS];
+    struct records_cursor cursor = {0};
+    bool over = false;
+    while (!over) {
+        const int count = records_list(&shard->records, &cursor, rows, APPLY_ROWS, &over);
+        if (count < 0) { /* a bucket has more: it does not happen */
+            shard->completed.lost += records_count(&shard->records);
+            break;
+        }
+        for (int i = 0; i < count; i++) {
+            if (rows[i].version) /* else a client, and its lowest unanswered number */
+                completed_add(&shard->completed, rows[i].client, rows[i].operation,
+                              rows[i].version);
+        }
+    }
+    records_fini(&shard->records);
 }
 
 bool apply_commit(struct shard_state *shard, uint64_t version)

@@ -79,6 +79,10 @@ static inline int apply_entry(struct shard_state *shard, const struct apply_entr
  * `completed` is empty then. Returns how many were lost: a retry of one of these would be carried out again. */
 uint64_t apply_promote(struct shard_state *shard);
 
+/* apply_depose: the inverse, at a replica that a worker led until now: its completion records go to `completed`. Those that
+ * find no place there are lost, and counted by it. */
+void apply_depose(struct shard_state *shard);
+
 /* apply_commit: the commit version `version` of the shard was met; true if it is higher than all before. */
 bool apply_commit(struct shard_state *shard, uint64_t version);
 

@@ -181,6 +181,17 @@ bool query_step(struct query *query, const struct pm *pm, const struct entry_for
     return true;
 }
 
+void queries_refuse(struct queries *queries, const struct shard_state *state)
+{
+    for (struct query *query = queries->first; query; query = query->place.next) {
+        if (query->state != state || query->answered)
+            continue;
+        query->state = NULL;
+        query->error = ROWAN_EAGAIN;
+        query->answered = true;
+    }
+}
+
 void queries_drop(struct queries *queries)
 {
     while (queries->first) {

@@ -109,6 +109,9 @@ void query_begin(struct queries *queries, struct query *query, struct shard_stat
 /* query_step: a bounded step of an answer; true when it is there. */
 bool query_step(struct query *query, const struct pm *pm, const struct entry_format *format);
 
+/* queries_refuse: whose shard goes to another owner is answered with ROWAN_EAGAIN, and names it no more. */
+void queries_refuse(struct queries *queries, const struct shard_state *state);
+
 void queries_drop(struct queries *queries);
 
 #endif

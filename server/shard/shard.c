@@ -13,6 +13,7 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
         return ROWAN_ENOMEM;
     shard->id = description->id;
     shard->primary = description->primary == server;
+    shard->worker = description->worker;
     shard->epoch = description->epoch;
     shard->first_epoch = 1;
     shard->begin_epoch = description->epoch;

@@ -24,6 +24,7 @@ struct write_op;
 struct shard_state {
     uint16_t id;
     _Atomic bool primary; /* whoever has the shard between two owners writes it; read by anybody */
+    uint32_t worker;      /* primary: that leads it. The control role's */
     _Atomic uint32_t epoch; /* likewise the owner */
     uint32_t
         first_epoch; /* of the replica row: entries of lower ones are dead, but for those in segments that this server
@@ -68,9 +69,14 @@ struct shard_state {
     bool begun; /* it was served in `epoch`: but for writes in flight, all is on every replica */
     uint32_t next_epoch; /* that begins once its configuration is committed; 0: none */
     bool ending;         /* it is committed: the present epoch hands out no more versions */
+    bool deposed;        /* the worker is about to give it back (worker_depose.h) */
+    uint64_t
+        cut; /* then: bits, by position of the peer: a newer connection has ended what was sent there */
+    uint64_t
+        stored; /* likewise: the last batch in which something of it may have been stored here */
     uint64_t
         landed_in; /* what landed here before it was promoted may lie in segments of the backup log up to this number:
-                          * nothing is settled before they are left; 0: they are */
+                          * nothing is settled before they are left; 0: they are. A backup's, too, that was deposed */
     uint64_t counter;      /* of the last version handed out */
     uint32_t full_count;   /* of the backups: they come first, those that fill behind them */
     uint32_t filled;       /* bits: of those that fill, by place, which have all */

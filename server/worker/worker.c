@@ -387,6 +387,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     worker_client_reap(worker, now_ns);
     busy |= worker_client_forget(worker, now_ns, wake_ns);
     busy |= worker_client_answer(worker);
+    busy |= worker_epoch_depose(worker, now_ns, wake_ns);
     busy |= worker_reconcile_poll(worker, now_ns, wake_ns);
     busy |= worker_fill_poll(worker, now_ns, wake_ns);
     busy |= worker_fetch_poll(worker, now_ns, wake_ns);

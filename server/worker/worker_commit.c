@@ -39,6 +39,16 @@ void worker_commit_changed(struct worker *worker, struct shard_state *shard)
     worker->first_commit = shard;
 }
 
+void worker_commit_forget(struct worker *worker, struct shard_state *shard)
+{
+    struct shard_state **link = &worker->first_commit;
+    while (*link && *link != shard)
+        link = &(*link)->next_commit;
+    if (*link)
+        *link = shard->next_commit;
+    shard->commit_listed = shard->commit_again = false;
+}
+
 static uint64_t resolved(const struct shard_state *shard)
 {
     uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);

@@ -8,6 +8,9 @@
 /* The shard's resolved prefix has grown: it is spread by a later worker_commit_poll. */
 void worker_commit_changed(struct worker *worker, struct shard_state *shard);
 
+/* The shard goes to another owner. */
+void worker_commit_forget(struct worker *worker, struct shard_state *shard);
+
 /* A client was forgotten by all shards: its operations below `lowest` are over. Spread likewise, in one
  * row for all of them. */
 void worker_commit_client_gone(struct worker *worker, uint32_t client, uint32_t lowest);

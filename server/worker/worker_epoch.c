@@ -11,17 +11,30 @@
  *      lies in a segment that a digest role has not left. The control role closes that segment at the promotion: it may be
  *      that nobody sends this server anything any more. On verbs it cannot: there nothing of the shard is settled, and
  *      nothing of its worker cleaned, until others have filled that segment.
+ *  Z6  A shard that another server, or another worker, is to lead is not served any more from the configuration's coming on.
+ *      It is given back, and the configuration answered, when nothing of it that this worker sent can land any more: each
+ *      write in flight has landed at all replicas that stay, and is answered; or a newer connection to a replica has ended
+ *      the one that it was sent over, which is closed if it takes longer than a lease. Then its outcome is in doubt: its
+ *      client's connection ends, and it is in the uncommitted suffix.
+ *  Z7  What is given back is a full backup's: all of its log is durable and lies in closed segments (digest_release.c); the
+ *      index, the contiguous prefix and the suffix have every version that was handed out, and so do the completion records.
  *
  *  serving e --(adopted)--> serving e, e' pending --(committed)--> ending --(nothing in flight)--> reconciling --> serving e'
+ *  any --(another is to lead it)--> deposed --(nothing can land any more)--> given back
  */
 #include "server/worker/worker_epoch.h"
 
 #include <string.h>
 
 #include "common/base/error.h"
+#include "server/shard/apply.h"
+#include "server/worker/worker_client.h"
 #include "server/worker/worker_commit.h"
+#include "server/worker/worker_fetch.h"
+#include "server/worker/worker_fill.h"
 #include "server/worker/worker_peer.h"
 #include "server/worker/worker_reconcile.h"
+#include "server/worker/worker_write.h"
 
 static struct shard_state *shard_at(const struct worker *worker, uint32_t position)
 {
@@ -32,19 +45,31 @@ static struct shard_state *shard_at(const struct worker *worker, uint32_t positi
 static void leave_out(const struct worker *worker, struct shard_state *shard,
                       const struct shard *row)
 {
-    uint32_t kept = 0, full = 0;
+    uint32_t kept = 0, full = 0, filled = 0;
     for (uint32_t i = 0; i < shard->backup_count; i++) {
         const struct worker_peer *peer = &worker->peers[shard->backups[i]];
         const struct member *member = cluster_member(worker->config, peer->server);
-        if (!member || member->incarnation != peer->incarnation ||
-            !(shard_has_backup(row, peer->server) || shard_has_filling(row, peer->server)))
+        if (!member || member->incarnation != peer->incarnation || !shard_names(row, peer->server))
             continue;
         full += i < shard->full_count;
+        filled |= (shard->filled >> i & 1) << kept;
         shard->told[kept] = shard->told[i];
         shard->backups[kept++] = shard->backups[i];
     }
     shard->full_count = full;
+    shard->filled = filled;
     shard->backup_count = kept;
+}
+
+/* Z6. Once deposed, it is given back, whatever newer configurations say. */
+static void depose(struct worker *worker, struct shard_state *shard)
+{
+    atomic_store_explicit(&shard->recovering, true, memory_order_relaxed);
+    shard->deposed = true;
+    shard->cut = 0;
+    shard->stored = worker_reconcile_stored(worker);
+    worker->deposed++;
+    worker->cut_ns = 0;
 }
 
 void worker_epoch_adopt(struct worker *worker, const struct cluster_config *before)
@@ -59,11 +84,14 @@ void worker_epoch_adopt(struct worker *worker, const struct cluster_config *befo
         shard->ending = false;
         leave_out(worker, shard, row);
         worker_reconcile_abort(worker, shard);
+        if (!shard->deposed &&
+            (row->primary != worker->common->server || row->worker != worker->number))
+            depose(worker, shard);
     }
     worker_peer_configure(worker);
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         const struct shard_state *shard = shard_at(worker, i);
-        if (shard && shard->next_epoch)
+        if (shard && shard->next_epoch && !shard->deposed)
             worker_peer_need(worker, &worker->config->shards[i]);
     }
 }
@@ -85,7 +113,7 @@ void worker_epoch_committed(struct worker *worker, uint64_t term)
         return;
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         struct shard_state *shard = shard_at(worker, i);
-        if (!shard || !shard->next_epoch)
+        if (!shard || !shard->next_epoch || shard->deposed)
             continue;
         shard->ending = true;
         /* No write is admitted any more, and none that waits is begun. */
@@ -141,6 +169,117 @@ void worker_epoch_close(const struct worker *worker)
         if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
             shard_settle(shard, atomic_load_explicit(&shard->commit, memory_order_relaxed));
     }
+}
+
+/* --- a deposed shard --- */
+
+static bool is_over(const struct shard_state *shard, const struct worker *worker, uint32_t place)
+{
+    const uint32_t position = shard->backups[place];
+    return shard->cut >> position & 1 ||
+           peer_has_landed(&worker->peers[position], shard->last_in_flight->batch);
+}
+
+/* Z6. Of what is in flight the last was sent behind all others. As long as nothing is in doubt it completes. */
+static bool has_ended(const struct worker *worker, const struct shard_state *shard)
+{
+    if (!shard->last_in_flight)
+        return worker->local_landed >= shard->stored;
+    bool over = shard->cut && worker->local_landed >= shard->last_in_flight->batch;
+    for (uint32_t i = 0; i < shard->backup_count && over; i++)
+        over = is_over(shard, worker, i);
+    return over;
+}
+
+/* All connections that hold it up. */
+static void cut_peers(struct worker *worker, const struct shard_state *shard, uint64_t now_ns)
+{
+    for (uint32_t i = 0; shard->last_in_flight && i < shard->backup_count; i++) {
+        struct worker_peer *peer = &worker->peers[shard->backups[i]];
+        if (!peer->connected || is_over(shard, worker, i))
+            continue;
+        worker_peer_cut(worker, peer, now_ns);
+        worker_reconcile_peer_down(worker, peer);
+        worker_fill_peer_down(worker, peer);
+    }
+}
+
+/* Z7. What is in flight counts as it does at a backup where it landed. False: there is no memory now. */
+static bool keep_in_flight(struct worker *worker, struct shard_state *shard)
+{
+    if (shard->begun) {
+        end_epoch(shard);
+        shard->begun = shard->suffix_exposed = false;
+    }
+    while (shard->first_in_flight) {
+        struct write_op *op = shard->first_in_flight;
+        struct entry_header header;
+        entry_peek(pm_at(worker->common->pm, op->offset), &header);
+        const struct apply_entry entry = apply_describe(worker->common->pm, &worker->common->format,
+                                                        &header, op->offset, worker->key);
+        if (suffix_reserve(&shard->suffix) || apply_entry(shard, &entry, NULL))
+            return false;
+        suffix_append(&shard->suffix, apply_item(&entry));
+        if (op->client)
+            worker_client_mark(worker, op->client);
+        worker_write_give_up(worker, shard);
+    }
+    return true;
+}
+
+static void give_back(struct worker *worker, struct shard_state *shard)
+{
+    worker_fill_forget(worker, shard);
+    worker_fetch_forget(worker, shard->id);
+    worker_commit_forget(worker, shard);
+    queries_refuse(&worker->queries, shard);
+    suffix_sort(&shard->suffix);
+    worker->shards[shard->id] = NULL;
+    worker->landed -= shard->landed_in != 0;
+    worker->changing--;
+    worker->deposed--;
+    shard->deposed = shard->ending = false;
+    shard->next_epoch = 0;
+    shard->cut = shard->counter = 0;
+    shard->backup_count = shard->full_count = shard->filled = 0;
+    if (command_push(&worker->outbox, &(struct command){.kind = COMMAND_SHARD, .shard = shard}))
+        server_fail(worker->common, ROWAN_ENOMEM, "no memory for a change of the configuration");
+}
+
+/* All at once, as each closes the log. */
+static void give_all_back(struct worker *worker)
+{
+    /* So that the next one has its table of clients before this one is USED; where there is no space, nobody needs it yet. */
+    if (worker->log.open && log_reserve_segment(&worker->log, ENTRY_ALIGN))
+        log_close(&worker->log);
+    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
+        struct shard_state *shard = shard_at(worker, i);
+        if (shard && shard->deposed)
+            give_back(worker, shard);
+    }
+}
+
+bool worker_epoch_depose(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+{
+    bool all = worker->deposed > 0;
+    if (!all)
+        return false;
+    const bool cuts = worker->cut_ns && now_ns >= worker->cut_ns;
+    if (worker->cut_ns == 0 || cuts)
+        worker->cut_ns = now_ns + worker->config->lease_ms * NS_PER_MS;
+    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
+        struct shard_state *shard = shard_at(worker, i);
+        if (!shard || !shard->deposed)
+            continue;
+        if (cuts)
+            cut_peers(worker, shard, now_ns);
+        all &= has_ended(worker, shard) && keep_in_flight(worker, shard);
+    }
+    if (all)
+        give_all_back(worker);
+    else
+        wake_at(wake_ns, worker->cut_ns);
+    return all;
 }
 
 /* Z4 */

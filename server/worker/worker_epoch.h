@@ -17,6 +17,10 @@ void worker_epoch_committed(struct worker *worker, uint64_t term);
 /* The segment of this worker's log that is open is about to be closed. */
 void worker_epoch_close(const struct worker *worker);
 
+/* Once per poll, in front of what posts: gives back shards that others are to lead, when it may. True if it did; lowers
+ * *wake_ns. */
+bool worker_epoch_depose(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
 /* Once per poll, behind the completions of writes. True if anything moved. */
 bool worker_epoch_poll(struct worker *worker);
 

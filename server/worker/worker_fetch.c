@@ -131,6 +131,15 @@ static void remove_question(struct fetch *fetch, uint32_t at)
     fetch->inside &= fetch->count > 0; /* Q4 */
 }
 
+void worker_fetch_forget(struct worker *worker, uint16_t shard)
+{
+    struct fetch *fetch = &worker->fetch;
+    for (uint32_t i = fetch->count; i-- > 0;) {
+        if (fetch->questions[i].shard == shard)
+            remove_question(fetch, i);
+    }
+}
+
 static bool is_sought(const struct fetch *fetch, const struct question *question)
 {
     return fetch->visited < question->end;

@@ -15,6 +15,9 @@ bool worker_fetch_answered(struct worker *worker, const struct worker_peer *peer
 /* Looks for them a bit further, and brings what is found. True if anything moved; lowers *wake_ns. */
 bool worker_fetch_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
 
+/* The shard goes to another owner: nobody is brought any of it. */
+void worker_fetch_forget(struct worker *worker, uint16_t shard);
+
 /* Since which epoch is something sought, or found and not brought yet? RECLAIM_NOTHING: there is no question. */
 uint64_t worker_fetch_held(const struct worker *worker);
 

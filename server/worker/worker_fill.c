@@ -78,7 +78,7 @@ static void begin_some(struct worker *worker)
 {
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         struct shard_state *shard = worker->shards[worker->config->shards[i].id];
-        if (!shard || !shard->begun || shard->ending)
+        if (!shard || !shard->begun || shard->ending || shard->deposed)
             continue;
         for (uint32_t j = shard->full_count; j < shard->backup_count; j++) {
             struct fill *free_slot = find(worker->fills, NULL, 0);
@@ -230,10 +230,11 @@ static int bring_last(struct worker *worker, struct fill *fill, const struct wor
 
 /* --- DONE --- */
 
+/* Behind all: it is none of the shard's any more. */
 static uint32_t place_of(const struct fill *fill)
 {
     uint32_t place = fill->shard->full_count;
-    while (fill->shard->backups[place] != fill->peer)
+    while (place < fill->shard->backup_count && fill->shard->backups[place] != fill->peer)
         place++;
     return place;
 }
@@ -262,7 +263,8 @@ static void finish(struct worker *worker, struct fill *fill)
 static bool is_stale(const struct fill *fill)
 {
     const struct shard_state *shard = fill->shard;
-    return !shard->begun || shard->ending || shard->epoch != fill->epoch;
+    return !shard->begun || shard->ending || shard->deposed || shard->epoch != fill->epoch ||
+           place_of(fill) == shard->backup_count;
 }
 
 static int send_next(struct worker *worker, struct fill *fill, const struct worker_peer *peer)
@@ -381,6 +383,14 @@ void worker_fill_peer_down(struct worker *worker, const struct worker_peer *peer
             continue;
         fill->tag = 0;
         fill->block = 0;
+    }
+}
+
+void worker_fill_forget(struct worker *worker, const struct shard_state *shard)
+{
+    for (uint32_t i = 0; worker->fills && i < FILLS; i++) {
+        if (worker->fills->slots[i].shard == shard)
+            release(&worker->fills->slots[i]);
     }
 }
 

@@ -13,6 +13,9 @@ bool worker_fill_answered(struct worker *worker, const struct worker_peer *peer,
                           const Rowan__ControlMessage *answer, uint64_t now_ns);
 void worker_fill_peer_down(struct worker *worker, const struct worker_peer *peer);
 
+/* The shard goes to another owner. */
+void worker_fill_forget(struct worker *worker, const struct shard_state *shard);
+
 /* Since which epoch (reclaim.h) entries that are being copied are held; RECLAIM_NOTHING: none are. */
 uint64_t worker_fill_held(const struct worker *worker);
 

@@ -31,6 +31,13 @@ static void set_incomplete(struct worker *worker, uint32_t place, uint32_t serve
     atomic_store_explicit(&worker->incomplete[place], server, memory_order_relaxed);
 }
 
+void worker_peer_cut(struct worker *worker, struct worker_peer *peer, uint64_t now_ns)
+{
+    peer->conn->user = NULL;
+    fabric_conn_close(peer->conn);
+    peer_down(worker, peer, ROWAN_EREFUSED, now_ns);
+}
+
 /* Peers that are no members any more, or are under another incarnation. Nothing waits for them (worker_epoch.c, Z2). */
 static void leave_out(struct worker *worker)
 {
@@ -39,11 +46,8 @@ static void leave_out(struct worker *worker)
         const struct member *member = cluster_member(worker->config, peer->server);
         if (peer->server == 0 || (member && member->incarnation == peer->incarnation))
             continue;
-        if (peer->conn) {
-            peer->conn->user = NULL;
-            fabric_conn_close(peer->conn);
-            peer_down(worker, peer, ROWAN_EREFUSED, 0);
-        }
+        if (peer->conn)
+            worker_peer_cut(worker, peer, 0);
         *peer = (struct worker_peer){.kind = LINK_PEER};
         set_incomplete(worker, i, 0);
     }

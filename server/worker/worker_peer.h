@@ -45,6 +45,10 @@ void worker_peer_poll_begins(struct worker *worker);
 void worker_peer_log_closes(struct worker *worker);
 void worker_peer_poll_ends(struct worker *worker);
 
+/* Ends the connection. A newer one is made, and ends what was on its way over this one (fabric.h, F11). Not between what a
+ * poll adds and posts. */
+void worker_peer_cut(struct worker *worker, struct worker_peer *peer, uint64_t now_ns);
+
 /* Names the next question to a peer, or message of entries, for its answer. Never 0. */
 uint32_t worker_peer_tag(struct worker *worker);
 

@@ -62,8 +62,8 @@ int worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
     return 0;
 }
 
-/* What is stored here by now, perhaps by one that was given up: it is durable when that batch is. */
-static uint64_t stored_batch(const struct worker *worker)
+/* Perhaps by a reconciliation that was given up. */
+uint64_t worker_reconcile_stored(const struct worker *worker)
 {
     const uint32_t last = worker->fence_first + worker->fence_count - 1;
     if (worker->stored)
@@ -74,7 +74,7 @@ static uint64_t stored_batch(const struct worker *worker)
 /* The figures of this replica itself. */
 static void begin(const struct worker *worker, struct reconciliation *it)
 {
-    it->local_batch = stored_batch(worker);
+    it->local_batch = worker_reconcile_stored(worker);
     it->commit = atomic_load_explicit(&it->shard->commit, memory_order_relaxed);
     it->settled = atomic_load_explicit(&it->shard->settled, memory_order_relaxed);
     it->asked = it->commit;

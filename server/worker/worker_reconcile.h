@@ -6,6 +6,9 @@
 
 #include "server/worker/worker_state.h"
 
+/* The last batch in which something was stored here by now: it is durable when that has landed here. */
+uint64_t worker_reconcile_stored(const struct worker *worker);
+
 /* The shard is `recovering`: reconciles its replicas, then clears that. Errors: ROWAN_ENOMEM. */
 int worker_reconcile_begin(struct worker *worker, struct shard_state *shard);
 

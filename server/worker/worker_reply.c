@@ -61,18 +61,28 @@ bool worker_reply(struct worker *worker, struct client_link *client, uint32_t op
     return worker_reply_pieces(worker, client, &reply, &iov, 1);
 }
 
+/* It may be on its way here, from the digest role or from another worker, or this worker gives it back. */
+static int absent(const struct worker *worker, const struct message_request *request)
+{
+    const struct shard *row = worker->config ? cluster_shard(worker->config, request->shard) : NULL;
+    return row && row->primary == worker->common->server && row->worker == worker->number &&
+                   row->epoch == request->epoch
+               ? ROWAN_EBUSY
+               : ROWAN_ENOTMINE;
+}
+
 int worker_find_shard(struct worker *worker, const struct message_request *request,
                       struct shard_state **out)
 {
     struct shard_state *shard = worker->shards[request->shard];
     if (!shard)
-        return ROWAN_ENOTMINE;
+        return absent(worker, request);
     if (shard->epoch != request->epoch)
         return request->epoch == shard->next_epoch ? ROWAN_EBUSY : ROWAN_EEPOCH;
     if (worker->lease_over)
         return ROWAN_EBUSY;
     if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
-        return ROWAN_EBUSY;
+        return shard->deposed ? absent(worker, request) : ROWAN_EBUSY;
     *out = shard;
     return 0;
 }

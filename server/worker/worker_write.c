@@ -11,6 +11,8 @@
  *      queue behind it.
  *  W7  Entries that have not landed at a backup never exceed WORKER_MAX_IN_FLIGHT_BYTES, so one
  *      that says "full" while it still has that much for each sender can take in what is on the way.
+ *  W14 Of a shard that another server is to lead, nothing is sent again (worker_epoch.c, Z6): what was on its way over a
+ *      connection that broke is in doubt from then on, and nothing of the shard completes any more.
  *  W11 A write that took effect has a record before anybody is answered, and each request is held
  *      against the records and the table first, so a retry meets its original wherever it is: it
  *      takes over the answer, or gets it again.
@@ -397,6 +399,30 @@ static void record(struct worker *worker, const struct write_op *op)
     (void)records_add(&op->shard->records, op->client_id, op->operation, op->version);
 }
 
+static void unlink_in_flight(struct worker *worker, struct shard_state *shard)
+{
+    load_subtract(&worker->in_flight, load_of(shard->first_in_flight));
+    shard->first_in_flight = shard->first_in_flight->shard_next;
+    if (!shard->first_in_flight)
+        shard->last_in_flight = NULL;
+}
+
+void worker_write_give_up(struct worker *worker, struct shard_state *shard)
+{
+    struct write_op *op = shard->first_in_flight;
+    const uint64_t hash = op->hash;
+    unlink_in_flight(worker, shard);
+    write_op_close(&worker->ops, op);
+    start_waiting(worker, hash);
+    if (shard->first_in_flight)
+        return;
+    struct shard_state **link = &worker->active;
+    while (*link != shard)
+        link = &(*link)->next_active;
+    *link = shard->next_active;
+    shard->active = false;
+}
+
 /* False if the index had no memory: the op stays, and with it all higher versions of its shard. */
 static bool complete(struct worker *worker, struct write_op *op)
 {
@@ -413,10 +439,7 @@ static bool complete(struct worker *worker, struct write_op *op)
     }
     live_indexed(shard->live, op->offset, previous);
     ASSERT(shard->first_in_flight == op);
-    shard->first_in_flight = op->shard_next;
-    if (!shard->first_in_flight)
-        shard->last_in_flight = NULL;
-    load_subtract(&worker->in_flight, load_of(op));
+    unlink_in_flight(worker, shard);
     ASSERT(op->version > atomic_load_explicit(&shard->version, memory_order_relaxed));
     atomic_store_explicit(&shard->version, op->version, memory_order_relaxed);
     worker_commit_changed(worker, shard);
@@ -436,7 +459,9 @@ static bool complete_landed(struct worker *worker)
     while (*link) {
         struct shard_state *shard = *link;
         struct write_op *op;
-        while ((op = shard->first_in_flight) && is_replicated(worker, op) && complete(worker, op))
+        /* What was not sent again over a newer connection may have landed there, or not. */
+        while (!shard->cut && (op = shard->first_in_flight) && is_replicated(worker, op) &&
+               complete(worker, op))
             any = true;
         /* A write that waited for one of these, and has the same hash, may belong to another
          * shard, which is then in front of the list. */
@@ -502,6 +527,10 @@ void worker_write_resend(struct worker *worker, uint32_t peer_position)
             backs |= shard->backups[i] == peer_position;
         if (!backs)
             continue;
+        if (shard->deposed && shard->last_in_flight->batch > peer->landed) {
+            shard->cut |= UINT64_C(1) << peer_position;
+            continue;
+        }
         for (struct write_op *op = shard->first_in_flight; op; op = op->shard_next) {
             if (op->batch <= peer->landed)
                 continue;

@@ -16,7 +16,12 @@ bool worker_write_advance(struct worker *worker, uint64_t now_ns, uint64_t *wake
 /* The client's connection has gone. */
 void worker_write_forget(struct worker *worker, struct client_link *client);
 
-/* Sends every write in flight that may not have landed at the peer to it again. */
+/* Sends every write in flight that may not have landed at the peer to it again; of a deposed shard it notes that nothing of
+ * it can land there any more (shard->cut). */
 void worker_write_resend(struct worker *worker, uint32_t peer);
+
+/* The first write in flight of the shard ends without an answer: its client has to be told that it is in doubt. Writes that
+ * waited for it may be started or refused. */
+void worker_write_give_up(struct worker *worker, struct shard_state *shard);
 
 #endif

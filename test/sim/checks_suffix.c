@@ -67,8 +67,10 @@ static void look_at_shard(struct checks *checks, const struct shard_state *shard
 {
     const struct suffix *suffix = &shard->suffix;
     const uint64_t start = version_make(version_epoch(shard->prefix.upto), 0);
+    /* Of what it completed as the primary, `above` is ahead of what is settled. */
     const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
-    struct suffix copy = {.above = settled > start ? settled : start};
+    const uint64_t above = suffix->above > settled ? suffix->above : settled;
+    struct suffix copy = {.above = above > start ? above : start};
     for (uint32_t i = 0; i < suffix->count; i++)
         (void)suffix_add(&copy, suffix->items[i].version, suffix->items[i].offset);
     suffix_sort(&copy);

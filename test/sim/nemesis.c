@@ -52,6 +52,7 @@ static const char *const NAMES[NEMESIS_FAULTS] = {
     [NEMESIS_RIVAL] = "rival",
     [NEMESIS_KILL_CLIENT] = "kill-client",
     [NEMESIS_DEAF] = "deaf",
+    [NEMESIS_PLAN] = "plan",
 };
 
 const char *nemesis_name(enum nemesis_fault fault)

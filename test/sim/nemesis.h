@@ -23,6 +23,7 @@ enum nemesis_fault {
     NEMESIS_RIVAL,       /* a second CM stands for election, and goes */
     NEMESIS_KILL_CLIENT, /* and another begins in its place */
     NEMESIS_DEAF, /* a client hears nothing, for deaf_ns; as that ends all servers do, and start again */
+    NEMESIS_PLAN, /* none: shards change primaries and replicas, as an operator wants */
     NEMESIS_FAULTS,
 };
 
@@ -46,6 +47,7 @@ struct nemesis_counts {
     uint64_t faults;  /* all of these */
     uint64_t crashes; /* processes that were killed */
     uint64_t partitions;
+    uint64_t planned;      /* changes of shards, by NEMESIS_PLAN */
     uint64_t removed;      /* servers that were replaced while they ran */
     uint64_t power_losses; /* of hosts on which something was not durable */
     uint64_t flips;        /* bits */

@@ -417,8 +417,8 @@ static bool begin_kill_client(struct nemesis *nemesis)
 
 bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
 {
-    bool lasts =
-        fault != NEMESIS_CUT && fault != NEMESIS_COORD_EXPIRE && fault != NEMESIS_KILL_CLIENT;
+    bool lasts = fault != NEMESIS_CUT && fault != NEMESIS_COORD_EXPIRE &&
+                 fault != NEMESIS_KILL_CLIENT && fault != NEMESIS_PLAN;
     if (lasts && nemesis->spell_count == MAX_SPELLS)
         return false;
     switch (fault) {
@@ -441,6 +441,8 @@ bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
         return begin_kill_client(nemesis);
     case NEMESIS_DEAF:
         return begin_deaf(nemesis);
+    case NEMESIS_PLAN:
+        return nemesis_plan(nemesis);
     default:
         return begin_coord(nemesis, fault);
     }

@@ -94,6 +94,9 @@ uint64_t nemesis_next_cut_ns(const struct nemesis *nemesis);
 /* Stops a process for a while; false if it is not up, or stopped. */
 bool nemesis_stop(struct nemesis *nemesis, uint32_t process);
 
+/* Planned changes; false if there were none. */
+bool nemesis_plan(struct nemesis *nemesis);
+
 /* Begins a fault other than NEMESIS_KILL_*; false if it cannot begin now. */
 bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault);
 

@@ -61,6 +61,9 @@ uint64_t sim_registry_next_ns(const struct sim_registry *registry);
 /* What is stored: valid until the next step. Version 0: nothing. */
 uint64_t sim_registry_value(const struct sim_registry *registry, const void **value, size_t *bytes);
 
+/* Somebody else stores a value at once, on no session: `value` is the registry's from now on. */
+void sim_registry_store(struct sim_registry *registry, void *value, size_t bytes);
+
 struct sim_registry_counts sim_registry_counts(const struct sim_registry *registry);
 
 #endif

@@ -203,6 +203,13 @@ static void write_value(struct sim_registry *registry, struct sim_letter *letter
     }
 }
 
+void sim_registry_store(struct sim_registry *registry, void *value, size_t bytes)
+{
+    write_value(registry, &(struct sim_letter){.value = value,
+                                               .bytes = bytes,
+                                               .due_ns = sim_registry_now_ns(registry)});
+}
+
 static void do_cas(struct sim_registry *registry, struct sim_letter *letter)
 {
     struct sim_session *session = letter->session;

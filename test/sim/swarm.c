@@ -354,6 +354,7 @@ static void draw_failover(uint64_t seed, struct swarm *out)
     if (out->cluster.timeout_ns < 4 * NS_PER_S)
         out->cluster.timeout_ns = 4 * NS_PER_S;
     out->nemesis.weights[NEMESIS_KILL_ONE] += 2;
+    out->nemesis.weights[NEMESIS_PLAN] = between32(&random, 0, 8);
     out->load.readers = out->cluster.clients / 2;
 }
 

