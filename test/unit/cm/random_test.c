@@ -91,7 +91,7 @@ static void restart_server(struct run *run, uint32_t server)
     if (chance(run, 3))
         run->has_data[server] = false;
     for (uint32_t i = 0; i < WORLD_MANAGERS; i++) {
-        if (run->managers[i]->connections[server].open)
+        if (!run->managers[i]->stopped && run->managers[i]->connections[server].open)
             world_close(run->managers[i], server);
     }
     start_server(run, server);
