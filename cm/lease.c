@@ -211,13 +211,15 @@ uint64_t leases_commit_at(const struct leases *leases)
 {
     if (!leases->managing || leases->committed == leases->term)
         return 0;
-    uint64_t at = leases->over_ns;
+    const uint64_t two_ns = 2 * lease_longest_ns(leases->lease_ns);
+    uint64_t at =
+        leases->committed ? leases->over_ns : latest(leases->over_ns, leases->first_ns + two_ns);
     for (uint32_t i = 0; i < leases->count; i++) {
         const struct lease *lease = &leases->entries[i];
         if (lease->adopted < leases->term || !lease->answered_ns)
             return UINT64_MAX;
         if (!leases->committed)
-            at = latest(at, lease->answered_ns + 2 * lease_longest_ns(leases->lease_ns));
+            at = latest(at, lease->answered_ns + two_ns);
     }
     return latest(at, 1);
 }

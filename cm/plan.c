@@ -62,11 +62,19 @@ static const char *drain_refusal(const struct cluster_config *config, uint32_t s
 static const char *remove_refusal(const struct cluster_config *config, const struct member *member,
                                   char *why, size_t why_bytes)
 {
-    uint32_t held = 0;
+    uint32_t held = 0, others = 0;
     for (uint32_t i = 0; i < config->shard_count; i++)
         held += shard_names(&config->shards[i], member->server);
-    if (held == 0)
+    for (uint32_t i = 0; i < config->member_count; i++)
+        others += config->members[i].server != member->server && !config->members[i].kept;
+    if (held == 0 && others > 0)
         return NULL;
+    if (held == 0) {
+        snprintf(why, why_bytes,
+                 "server %u is the only one that runs: wait until another one serves",
+                 member->server);
+        return why;
+    }
     snprintf(why, why_bytes,
              member->kept ? "server %u does not run and has the last full replicas of %u shards: "
                             "start it again, and then drain it (rowan drain)"

@@ -212,6 +212,17 @@ TEST(kept_servers_are_not_removed_and_what_does_not_run_is)
     world_change(world, next);
     plan(world, CM_PLAN_REMOVE, 1);
     assert_refused(world, "does not run and has the last full replicas of 24 shards");
+
+    next = world_next(world);
+    next->members[0].kept = false;
+    next->members[1].kept = true;
+    for (uint32_t i = 0; i < next->shard_count; i++) {
+        next->shards[i].primary = 2;
+        next->shards[i].backup_count = 0;
+    }
+    world_change(world, next);
+    plan(world, CM_PLAN_REMOVE, 1);
+    assert_refused(world, "server 1 is the only one that runs");
 }
 
 TEST(a_cluster_without_leases_does_not_change_while_it_runs)

@@ -127,7 +127,7 @@ static void restart_refused(struct run *run, const struct world *world)
     bool refused[SERVERS + 1] = {false};
     for (uint32_t i = 0; i < world->sent_count; i++) {
         const struct world_sent *sent = &world->sent[i];
-        if (sent->kind == CM_ACTION_FAILURE && sent->error == ROWAN_EREFUSED &&
+        if (sent->kind == CM_ACTION_FAILURE && sent->error == ROWAN_EREMOVED &&
             sent->connection <= SERVERS && strstr(sent->detail, "was removed"))
             refused[sent->connection] = true;
     }
