@@ -18,6 +18,8 @@
  *      client's connection ends, and it is in the uncommitted suffix.
  *  Z7  What is given back is a full backup's: all of its log is durable and lies in closed segments (digest_release.c); the
  *      index, the contiguous prefix and the suffix have every version that was handed out, and so do the completion records.
+ *  Z8  When all shards whose epochs began together are reconciled, the log is closed once: what is in an open segment is not
+ *      settled, and if nobody writes any more nothing else closes it. Backups wait for it to let tombstones go.
  *
  *  serving e --(adopted)--> serving e, e' pending --(committed)--> ending --(nothing in flight)--> reconciling --> serving e'
  *  any --(another is to lead it)--> deposed --(nothing can land any more)--> given back
@@ -153,6 +155,7 @@ static void begin_epoch(struct worker *worker, struct shard_state *shard)
         atomic_store_explicit(&shard->recovering, false, memory_order_relaxed);
         return;
     }
+    worker->unsettled = true;
     const int error = worker_reconcile_begin(worker, shard);
     if (error)
         server_fail(worker->common, error, "no memory to reconcile the logs of a shard");
@@ -282,6 +285,15 @@ bool worker_epoch_depose(struct worker *worker, uint64_t now_ns, uint64_t *wake_
     return all;
 }
 
+/* Where there is no segment, the next one that is full does it. */
+static void close_log(struct worker *worker)
+{
+    if (worker->log.open)
+        (void)log_reserve_segment(&worker->log, ENTRY_ALIGN);
+    else
+        worker_epoch_close(worker);
+}
+
 /* Z4 */
 static bool close_landed(struct worker *worker)
 {
@@ -296,19 +308,28 @@ static bool close_landed(struct worker *worker)
         worker->landed--;
         any = true;
     }
-    if (!any)
-        return false;
-    /* Where there is no segment, the next one that is full does it. */
-    if (worker->log.open)
-        (void)log_reserve_segment(&worker->log, ENTRY_ALIGN);
-    else
-        worker_epoch_close(worker);
+    if (any)
+        close_log(worker);
+    return any;
+}
+
+/* Z8 */
+static bool close_begun(struct worker *worker)
+{
+    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
+        const struct shard_state *shard = shard_at(worker, i);
+        if (shard && atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+            return false;
+    }
+    worker->unsettled = false;
+    close_log(worker);
     return true;
 }
 
 bool worker_epoch_poll(struct worker *worker)
 {
     bool any = worker->landed && close_landed(worker);
+    any |= worker->unsettled && !worker->changing && close_begun(worker);
     for (uint32_t i = 0; worker->changing && i < worker->config->shard_count; i++) {
         struct shard_state *shard = shard_at(worker, i);
         if (!shard || !shard->ending || shard->first_in_flight)

@@ -287,6 +287,7 @@ struct worker {
     bool fill_wanted;                        /* some shard has a replica that fills, or had */
     uint32_t changing;                       /* shards whose next epoch is known */
     uint32_t landed;                         /* shards of which something is in the backup log */
+    bool unsettled;                          /* an epoch began since the log was closed for that */
     uint32_t deposed;                        /* shards that are to be given back */
     uint64_t cut_ns; /* then: when connections that hold that up are closed; 0: not decided */
 

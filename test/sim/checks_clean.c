@@ -165,7 +165,7 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
                 goes ? "no older one is left" : "a newer one is everywhere");
     checks->counts.tombstones += goes;
     entry->cleaned |= UINT32_C(1) << server->number;
-    entry->done = true;
+    entry->done |= !of_before; /* of a deposed primary: it counted nowhere */
 }
 
 static void look_at_entries(struct checks_server *server, uint64_t segment)

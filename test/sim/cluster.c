@@ -39,6 +39,7 @@ static void fill_defaults(struct sim_cluster_options *options)
     DEFAULT(durability, PM_FENCE);
     ASSERT(options->servers <= SIM_MAX_SERVERS && options->clients <= SIM_MAX_CLIENTS);
     ASSERT(options->drift_ppm < 1000000 && options->reactors <= SIM_MAX_REACTORS);
+    ASSERT(options->workers + options->digests + 2 <= SIM_MAX_ROLES);
 }
 
 /* A seed of its own for each part, so that what one of them draws changes nothing for the others. */
@@ -69,6 +70,7 @@ static void init_process(struct sim_cluster *cluster, struct sim_process *proces
     process->world = &cluster->clock;
     snprintf(process->address, sizeof process->address, format, number);
     process->name = strchr(process->address, ':') + 1;
+    process->reads_early = true;
     if (drift)
         process->rate_ppm = (int32_t)random_below(rates, 2 * drift + 1) - (int32_t)drift;
     if (cluster->options.clocks_apart) {
@@ -88,9 +90,12 @@ static void init_processes(struct sim_cluster *cluster)
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         init_process(cluster, &cluster->servers[i].process, &rates, &begins, "sim:server-%u",
                      i + 1);
-    for (uint32_t i = 0; i < cluster->options.clients; i++)
+    for (uint32_t i = 0; i < cluster->options.clients; i++) {
         init_process(cluster, &cluster->clients[i].process, &rates, &begins, "sim:client-%u",
                      i + 1);
+        cluster->clients[i].process.reads_early = false;
+    }
+    cluster->cm_process.reads_early = cluster->options.lease_ms > 0; /* else it looks at no time */
 }
 
 static void create_network(struct sim_cluster *cluster)
@@ -325,6 +330,7 @@ void sim_cluster_kill_rival(struct sim_cluster *cluster)
         return;
     close_client(&rival->guest);
     end_cm(&rival->cm, &rival->fabric, &rival->coord);
+    forget_stop(cluster, &rival->process);
     journal_note(cluster->options.journal, JOURNAL_FAULT, rival->process.name, "is killed");
 }
 
@@ -496,5 +502,7 @@ void sim_cluster_cut(struct sim_cluster *cluster, struct random *random)
 
 const struct cluster_config *sim_cluster_config(const struct sim_cluster *cluster)
 {
-    return cluster->cm ? cm_config(cluster->cm) : NULL;
+    const struct cluster_config *config = cluster->cm ? cm_config(cluster->cm) : NULL;
+    const struct cluster_config *other = cluster->rival.cm ? cm_config(cluster->rival.cm) : NULL;
+    return other && (!config || other->term > config->term) ? other : config;
 }

@@ -29,7 +29,7 @@
 #include "test/sim/sim_pm.h"
 #include "test/sim/sim_reactor.h"
 
-enum { SIM_MAX_SERVERS = 8, SIM_MAX_CLIENTS = 8, SIM_MAX_REACTORS = 8 };
+enum { SIM_MAX_SERVERS = 8, SIM_MAX_CLIENTS = 8, SIM_MAX_REACTORS = 8, SIM_MAX_ROLES = 16 };
 
 /* Zeros choose what stands behind. */
 struct sim_cluster_options {
@@ -75,8 +75,17 @@ struct sim_process {
     const struct sim_clock *world;
     uint64_t stopped_ns, resumed_round; /* the last stop: its time, and `rounds` + 1 at its end */
     bool stopped;                       /* not polled: it got a SIGSTOP. Set by sim_cluster_stop */
-    uint64_t slow_ns;                   /* polled at most once in so long; 0: in every round */
-    uint64_t due_ns;                    /* slow: when next */
+    bool
+        reads_early; /* its first polls behind a stop are told the time of the stop, as by a reactor
+                                 that had just read its clock (design, H11) */
+    uint64_t slow_ns; /* polled at most once in so long; 0: in every round */
+    uint64_t due_ns;  /* slow: when next */
+};
+
+/* A role of a server, by its number (server_poller), that is polled only now and then. */
+struct sim_late_role {
+    uint64_t every_ns; /* 0: it is not late */
+    uint64_t due_ns;
 };
 
 struct sim_server {
@@ -88,8 +97,7 @@ struct sim_server {
     uint64_t fences;      /* sim_pm_done, when its first reactor was last woken for them */
     uint64_t incarnation; /* of the last start */
     uint32_t boots;       /* of its host: 1 + how often it lost power or was rebooted */
-    uint32_t late_role;   /* 0, or 1 + a role that is polled only every slow_role_ns */
-    uint64_t slow_role_ns, role_due_ns;
+    struct sim_late_role late[SIM_MAX_ROLES];
     sim_pm_stored *lost;    /* told of what a loss of power takes (sim_pm.h); NULL: nobody is */
     sim_pm_stored *flipped; /* likewise, of a bit that flips (flips.h) */
     void *lost_context;
@@ -220,7 +228,7 @@ void sim_cluster_run_for(struct sim_cluster *cluster, uint64_t ns);
 /* Cuts all connections between two processes that the seed draws: servers, clients and the CM. */
 void sim_cluster_cut(struct sim_cluster *cluster, struct random *random);
 
-/* The configuration in force, as the CM knows it; NULL: it knows none, or is down. */
+/* The configuration in force, as the CMs know it; NULL: they know none, or are down. */
 const struct cluster_config *sim_cluster_config(const struct sim_cluster *cluster);
 
 /* --- one operation at a time, run to its completion; answers as client/rowan.h says --- */

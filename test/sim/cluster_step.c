@@ -97,8 +97,7 @@ static void add_turn(const struct sim_cluster *cluster, struct round *round,
 {
     ASSERT(round->count < MAX_POLLERS);
     uint64_t now_ns = cluster->clock.now_ns;
-    /* Its reactors had read the clock, and nothing else, when it was stopped (design, H11). */
-    if (server && process->resumed_round == cluster->rounds + 1)
+    if (process->reads_early && process->resumed_round == cluster->rounds + 1)
         now_ns = process->stopped_ns;
     role->turn = false;
     round->turns[round->count++] = (struct turn){
@@ -110,17 +109,21 @@ static void add_turn(const struct sim_cluster *cluster, struct round *round,
     };
 }
 
-/* Of this server, which may be NULL, one role is late; it keeps its turn for later then. */
+/* Of this server, which may be NULL, some roles are late; they keep their turns for later then. */
 static bool role_is_late(const struct sim_cluster *cluster, struct sim_server *server,
                          const struct sim_role *role, struct round *round)
 {
-    if (!server || server->late_role == 0 ||
-        server_poller(server->server, server->late_role - 1).role != role->poller.role)
+    struct sim_late_role *at = NULL;
+    for (uint32_t i = 0; server && i < server_roles(server->server); i++) {
+        if (server->late[i].every_ns && server_poller(server->server, i).role == role->poller.role)
+            at = &server->late[i];
+    }
+    if (!at)
         return false;
-    bool late = cluster->clock.now_ns < server->role_due_ns;
+    bool late = cluster->clock.now_ns < at->due_ns;
     if (!late)
-        server->role_due_ns = cluster->clock.now_ns + server->slow_role_ns;
-    round->wake_ns = earlier(round->wake_ns, server->role_due_ns);
+        at->due_ns = cluster->clock.now_ns + at->every_ns;
+    round->wake_ns = earlier(round->wake_ns, at->due_ns);
     return late;
 }
 
@@ -165,7 +168,8 @@ static void gather(struct sim_cluster *cluster, struct round *round)
         add_reactor(cluster, round, &cluster->cm_process, NULL, &cluster->cm_reactor);
     if (cluster->rival.cm) {
         struct sim_rival *rival = &cluster->rival;
-        add_reactor(cluster, round, &rival->process, NULL, &rival->reactor);
+        if (has_turn(cluster, &rival->process, round))
+            add_reactor(cluster, round, &rival->process, NULL, &rival->reactor);
         add_reactor(cluster, round, &rival->guest.process, NULL, &rival->guest.reactor);
     }
     for (uint32_t i = 0; i < cluster->options.servers; i++)

@@ -58,6 +58,7 @@ static void run_job(const struct jobs_options *options, const struct job *job,
                     struct run_result *result)
 {
     const struct run_options run = {.seed = job->seed,
+                                    .failovers = job->failovers,
                                     .mutant = job->mutant,
                                     .trace = options->trace ? stdout : NULL,
                                     .story = stdout};

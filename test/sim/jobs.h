@@ -10,6 +10,7 @@ enum { JOBS_MOST = 256 };
 
 struct job {
     uint64_t seed;
+    uint32_t failovers; /* run.h */
     enum mutant mutant; /* MUTANT_COUNT: none */
 };
 

@@ -21,7 +21,8 @@ enum {
     LAST_WRITE_IN = 4, /* load_write_some: one key in so many */
 };
 
-#define AGAIN_NS NS_PER_MS /* after ROWAN_EAGAIN */
+#define AGAIN_NS         NS_PER_MS /* after ROWAN_EAGAIN */
+#define READER_PERIOD_NS NS_PER_S
 
 /* --- making --- */
 
@@ -429,14 +430,12 @@ static bool post_random(struct load *load, struct load_client *client)
         return post_get(load, client, key, false);
     }
     struct load_slot *slot = client->free;
-    slot->key = draw_key(load);
-    slot->kind = draw_kind(load);
-    if (slot->client < load->options.readers) {
-        slot->key = slot->client % load->options.keys;
-        slot->kind = HISTORY_GET;
-    }
+    const bool reads = slot->client < load->options.readers;
+    const uint64_t period = load->cluster->clock.now_ns / READER_PERIOD_NS + slot->client;
+    slot->key = reads ? (uint32_t)(period % load->options.hot_keys) : draw_key(load);
+    slot->kind = !reads ? draw_kind(load) : period % 7 < 2 ? HISTORY_PUT_IF : HISTORY_GET;
     slot->last = false;
-    slot->expected = slot->kind == HISTORY_PUT_IF ? draw_expected(load, slot) : 0;
+    slot->expected = slot->kind != HISTORY_PUT_IF ? 0 : reads ? 1 : draw_expected(load, slot);
     slot->room_bytes = load->options.max_value_bytes;
     if (slot->kind == HISTORY_GET && random_below(&load->random, SMALL_ROOM_IN) == 0)
         slot->room_bytes = load_at_most(random_below(&load->random, LOAD_SHORT_BYTES),
@@ -448,9 +447,9 @@ static bool post_random(struct load *load, struct load_client *client)
 
 /* Roughly exponential, of the mean that the options say: minus the logarithm of a random number, which is
  * taken as linear between two powers of 2. */
-static uint64_t draw_pause_ns(struct load *load)
+static uint64_t draw_pause_ns(struct load *load, uint32_t number)
 {
-    uint32_t burst = load->options.burst;
+    uint32_t burst = number < load->options.readers ? 0 : load->options.burst;
     if (burst > 1 && random_below(&load->random, burst) != 0)
         return 0;
     uint64_t word = random_u64(&load->random) | 1;
@@ -485,7 +484,9 @@ static bool step_client(struct load *load, uint32_t number)
     while (has_more(load, number) && client->due_ns <= now_ns && may_post(load, number)) {
         bool last = has_last(load, number);
         bool posted = last ? post_last(load, number) : post_random(load, client);
-        client->due_ns = !posted ? now_ns + AGAIN_NS : last ? now_ns : now_ns + draw_pause_ns(load);
+        client->due_ns = !posted ? now_ns + AGAIN_NS
+                         : last  ? now_ns
+                                 : now_ns + draw_pause_ns(load, number);
         if (last && posted)
             return true;
     }
@@ -515,11 +516,6 @@ void load_step(struct load *load)
         for (uint32_t i = 0; i < load->clients; i++)
             more |= step_client(load, i);
     } while (more);
-}
-
-bool load_may_fill(const struct load *load)
-{
-    return load->options.may_fill;
 }
 
 uint64_t load_next_ns(const struct load *load)

@@ -33,7 +33,7 @@ struct load_options {
     uint32_t forged_in;                    /* one value in so many imitates entries; 0: none */
     uint32_t gets, puts, put_ifs, deletes; /* weights */
     uint32_t
-        readers; /* so many clients read one key each, a hot one: nothing else they wait for holds them up */
+        readers; /* so many clients look at one hot key at a time, a second long: by gets, or by put_ifs that expect what never was */
     bool may_fill; /* PM is so small that it may be full for a while: ROWAN_EFULL is no failure */
 };
 

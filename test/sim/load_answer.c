@@ -80,10 +80,15 @@ static bool gave_up_early(const struct load_slot *slot, int status)
     return (status == ROWAN_ETIMEDOUT || status == ROWAN_EUNKNOWN) && lasted_ns < slot->timeout_ns;
 }
 
+bool load_may_fill(const struct load *load)
+{
+    return load->options.may_fill;
+}
+
 /* There is PM for all that a run writes, and where a segment is refused the client asks again. */
 static bool is_falsely_full(const struct load_slot *slot, int status)
 {
-    return status == ROWAN_EFULL && !slot->load->options.may_fill;
+    return status == ROWAN_EFULL && !load_may_fill(slot->load);
 }
 
 /* What is wrong with the answer by itself; NULL: nothing. */

@@ -11,7 +11,6 @@
 #include "test/sim/jobs.h"
 #include "test/sim/mutants.h"
 #include "test/sim/seeds.h"
-#include "test/sim/swarm.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -101,7 +100,9 @@ static int list_mutants(void)
 
 static int run(const struct settings *settings, enum mutant mutant)
 {
-    struct seeds_options options = {.mutant = mutant, .until_caught = settings->until_caught};
+    struct seeds_options options = {.mutant = mutant,
+                                    .failovers = (uint32_t)settings->failovers,
+                                    .until_caught = settings->until_caught};
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (!parse_seeds(settings->seeds, &options.from, &options.to))
         return usage("--seeds is FROM:TO, two numbers, the first not above the second");
@@ -110,7 +111,8 @@ static int run(const struct settings *settings, enum mutant mutant)
     options.jobs.jobs = settings->jobs ? (uint32_t)settings->jobs : cores > 0 ? (uint32_t)cores : 1;
     if (options.jobs.jobs > JOBS_MOST)
         options.jobs.jobs = JOBS_MOST;
-    swarm_failovers = (uint32_t)settings->failovers;
+    if (sim_mutant_failovers(mutant))
+        options.failovers = 100;
     if (settings->trace)
         options.jobs.jobs = 1;
     if (settings->here)

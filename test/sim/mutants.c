@@ -21,9 +21,15 @@ struct row {
 
 struct mutants {
     const struct seeds_options *options;
-    struct row rows[MUTANT_COUNT + 1];               /* the last: no mutant, for `plain` */
-    enum { UNKNOWN, WANTED, CLEAN, FAILED } * plain; /* of each seed without a mutant */
-    bool comparing;                                  /* only seeds that are WANTED are run */
+    struct row rows[MUTANT_COUNT + 1]; /* the last: no mutant, for `plain` */
+    enum {
+        UNKNOWN,
+        WANTED,
+        CLEAN,
+        FAILED
+    } *
+        plain[2];   /* of each seed without a mutant; [1]: with leases */
+    bool comparing; /* only seeds that are WANTED are run */
 };
 
 static uint64_t first_seed(const struct seeds_options *options, enum mutant mutant)
@@ -41,6 +47,11 @@ static uint64_t seed_of(const struct mutants *mutants, enum mutant mutant)
 }
 
 /* A row whose catch is not yet known to be one waits for its seed. */
+static uint32_t failovers_of(enum mutant mutant)
+{
+    return sim_mutant_failovers(mutant) ? 100 : 0;
+}
+
 static bool next_mutant(struct mutants *mutants, struct job *out)
 {
     for (unsigned i = 0; i < MUTANT_COUNT; i++) {
@@ -49,7 +60,9 @@ static bool next_mutant(struct mutants *mutants, struct job *out)
             row->tried > mutants->options->to - mutants->options->from)
             continue;
         row->running = true;
-        *out = (struct job){.seed = seed_of(mutants, (enum mutant)i), .mutant = (enum mutant)i};
+        *out = (struct job){.seed = seed_of(mutants, (enum mutant)i),
+                            .failovers = failovers_of((enum mutant)i),
+                            .mutant = (enum mutant)i};
         return true;
     }
     return false;
@@ -61,10 +74,13 @@ static bool next(void *context, struct job *out)
     const struct seeds_options *options = mutants->options;
     if (!mutants->comparing)
         return next_mutant(mutants, out);
-    for (uint64_t seed = options->from; seed <= options->to; seed++) {
-        if (mutants->plain[seed - options->from] == WANTED) {
-            mutants->plain[seed - options->from] = UNKNOWN;
-            *out = (struct job){.seed = seed, .mutant = MUTANT_COUNT};
+    const uint64_t count = options->to - options->from + 1;
+    for (uint64_t i = 0; i < 2 * count; i++) {
+        if (mutants->plain[i / count][i % count] == WANTED) {
+            mutants->plain[i / count][i % count] = UNKNOWN;
+            *out = (struct job){.seed = options->from + i % count,
+                                .failovers = i / count ? 100 : 0,
+                                .mutant = MUTANT_COUNT};
             return true;
         }
     }
@@ -74,10 +90,11 @@ static bool next(void *context, struct job *out)
 static void done(void *context, const struct job_result *result)
 {
     struct mutants *mutants = context;
-    uint64_t at = result->job.seed - mutants->options->from;
+    const uint64_t at = result->job.seed - mutants->options->from;
+    const bool leases = result->job.failovers > 0;
     bool failed = result->run.failure.kind != FAILURE_NONE;
     if (result->job.mutant == MUTANT_COUNT) {
-        mutants->plain[at] = failed ? FAILED : CLEAN;
+        mutants->plain[leases][at] = failed ? FAILED : CLEAN;
         return;
     }
     struct row *row = &mutants->rows[result->job.mutant];
@@ -89,11 +106,11 @@ static void done(void *context, const struct job_result *result)
         fprintf(stderr, "%s: caught by seed %" PRIu64 ", by %s%s\n",
                 sim_mutant_name(result->job.mutant), result->job.seed, checker,
                 named ? "" : ", which its paragraph does not name: it does not count");
-    if (named && mutants->plain[at] != FAILED) {
+    if (named && mutants->plain[leases][at] != FAILED) {
         row->caught = true;
         row->failure = result->run.failure;
-        if (mutants->plain[at] == UNKNOWN)
-            mutants->plain[at] = WANTED;
+        if (mutants->plain[leases][at] == UNKNOWN)
+            mutants->plain[leases][at] = WANTED;
     } else {
         row->tried++;
     }
@@ -106,7 +123,8 @@ static bool reopen(struct mutants *mutants)
     for (unsigned i = 0; i < MUTANT_COUNT; i++) {
         struct row *row = &mutants->rows[i];
         uint64_t seed = seed_of(mutants, (enum mutant)i);
-        if (!row->caught || mutants->plain[seed - mutants->options->from] != FAILED)
+        const bool leases = sim_mutant_failovers((enum mutant)i);
+        if (!row->caught || mutants->plain[leases][seed - mutants->options->from] != FAILED)
             continue;
         row->caught = false;
         row->tried++;
@@ -144,8 +162,10 @@ int mutants_run(const struct seeds_options *options)
     jobs.next = next;
     jobs.done = done;
     jobs.context = &mutants;
-    mutants.plain = calloc(options->to - options->from + 1, sizeof *mutants.plain);
-    ASSERT(mutants.plain);
+    for (unsigned i = 0; i < 2; i++) {
+        mutants.plain[i] = calloc(options->to - options->from + 1, sizeof *mutants.plain[i]);
+        ASSERT(mutants.plain[i]);
+    }
     do {
         mutants.comparing = false;
         error = jobs_run(&jobs);
@@ -153,6 +173,7 @@ int mutants_run(const struct seeds_options *options)
         error = error ? error : jobs_run(&jobs);
     } while (!error && reopen(&mutants));
     int code = error ? -error : print_table(&mutants);
-    free(mutants.plain);
+    free(mutants.plain[0]);
+    free(mutants.plain[1]);
     return code;
 }

@@ -5,8 +5,8 @@
  *  N1 When a server has ended, all others end too, sooner or later, before any is started again.
  *     After a start the servers run for at least as long as they did not, or nobody would get anything done.
  *     Not so where servers have leases:
- *  N3 Then one that has ended starts again by itself, and the others go on. Nobody ends while a shard lacks a replica:
- *     what was not copied yet may be all there is.
+ *  N3 Then one that has ended starts again by itself, and the others go on. Nobody ends while a shard lacks a replica,
+ *     but in runs that are `restless`: there some do, and a shard may wait for the last that held all of it.
  *  N2 Only the host of a server that has ended loses its power.
  *
  *   (all run) --kill one--> some are down: the others have their kill_ns --> all are down: each has its start_ns
@@ -52,6 +52,7 @@ static const char *const NAMES[NEMESIS_FAULTS] = {
     [NEMESIS_RIVAL] = "rival",
     [NEMESIS_KILL_CLIENT] = "kill-client",
     [NEMESIS_DEAF] = "deaf",
+    [NEMESIS_SPLIT] = "split",
     [NEMESIS_PLAN] = "plan",
 };
 
@@ -121,7 +122,7 @@ static void kill_one(struct nemesis *nemesis, uint32_t index)
     uint64_t apart_ns = nemesis_one_in(nemesis, 2) ? 0 : JITTER_NS;
     kill_server(nemesis, index,
                 power_may_fail(nemesis) && nemesis_one_in(nemesis, nemesis->options.power_loss_in));
-    if (nemesis->options.replaces) {
+    if (nemesis_replaces(nemesis)) {
         nemesis->start_ns[index] = follow_ns;
         return;
     }
@@ -187,7 +188,11 @@ static bool starts_are_planned(const struct nemesis *nemesis)
 static void end_and_start(struct nemesis *nemesis)
 {
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
-        if (nemesis->kill_ns[i] <= nemesis_now(nemesis))
+        if (nemesis->kill_ns[i] > nemesis_now(nemesis))
+            continue;
+        if (nemesis_replaces(nemesis))
+            kill_one(nemesis, i);
+        else
             kill_server(nemesis, i,
                         power_may_fail(nemesis) &&
                             nemesis_one_in(nemesis, nemesis->options.power_loss_in));
@@ -306,7 +311,7 @@ static bool strike(struct nemesis *nemesis)
     if (fault == NEMESIS_CUT)
         nemesis_cut(nemesis, nemesis->aim_from, nemesis->aim_at);
     else if (fault == NEMESIS_STOP)
-        begun = nemesis_stop(nemesis, nemesis->aim_from);
+        begun = nemesis_stop(nemesis, nemesis->aim_from, 0);
     else
         begun = begin_kill(nemesis, fault, nemesis->aim_at);
     if (begun)
@@ -325,7 +330,8 @@ static bool have_rested(const struct nemesis *nemesis)
 /* False: not now. */
 static bool begin(struct nemesis *nemesis, enum nemesis_fault fault, bool hasty)
 {
-    if (kills(fault) && !hasty && !have_rested(nemesis))
+    const bool restless = nemesis->options.restless && nemesis_one_in(nemesis, 2);
+    if (kills(fault) && !hasty && !restless && !have_rested(nemesis))
         return false;
     if (kills(fault) && !hasty)
         nemesis->hasty = 0;
@@ -399,9 +405,9 @@ static void find_due(struct nemesis *nemesis)
 void nemesis_step(struct nemesis *nemesis)
 {
     if (nemesis->rose_ns == WAKE_NEVER && sim_cluster_is_started(nemesis->cluster) &&
-        (!nemesis->options.replaces || sim_cluster_is_whole(nemesis->cluster)))
+        (!nemesis_replaces(nemesis) || sim_cluster_is_whole(nemesis->cluster)))
         nemesis->rose_ns = nemesis_now(nemesis);
-    if (nemesis->options.replaces)
+    if (nemesis_replaces(nemesis))
         replace_removed(nemesis);
     bool struck = nemesis->aim != NEMESIS_FAULTS && strike(nemesis);
     if (!struck && nemesis_now(nemesis) < nemesis->due_ns)
@@ -427,7 +433,7 @@ void nemesis_heal(struct nemesis *nemesis)
     sim_network_heal(cluster->network);
     bool fall = false;
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++)
-        fall |= nemesis->kill_ns[i] != WAKE_NEVER;
+        fall |= nemesis->kill_ns[i] != WAKE_NEVER && !nemesis_replaces(nemesis);
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
         if (fall)
             kill_server(nemesis, i, false); /* N1 */

@@ -23,6 +23,8 @@ enum nemesis_fault {
     NEMESIS_RIVAL,       /* a second CM stands for election, and goes */
     NEMESIS_KILL_CLIENT, /* and another begins in its place */
     NEMESIS_DEAF, /* a client hears nothing, for deaf_ns; as that ends all servers do, and start again */
+    NEMESIS_SPLIT, /* with leases: some servers, clients and a CM reach nobody else; stops and changes of the
+                      manager amid it */
     NEMESIS_PLAN, /* none: shards change primaries and replicas, as an operator wants */
     NEMESIS_FAULTS,
 };
@@ -39,7 +41,9 @@ struct nemesis_options {
         flip_in; /* of the starts of a server, the same in the whole run, one in so many finds bits flipped
                                in its PM; 0: none */
     uint32_t flip_server; /* its index */
-    bool replaces;        /* servers that end are replaced while the others go on (N3) */
+    uint64_t
+        lease_ns; /* of servers; 0: none. With it those that end are replaced while the others go on (N3) */
+    bool restless; /* servers end also while shards lack replicas */
 };
 
 struct nemesis_counts {

@@ -22,7 +22,15 @@ bool nemesis_is_up(const struct nemesis *nemesis, uint32_t process)
 {
     if (process == nemesis_cm(nemesis))
         return nemesis->cluster->cm != NULL;
+    if (process == nemesis_rival(nemesis))
+        return nemesis->cluster->rival.cm != NULL;
     return process >= nemesis_servers(nemesis) || nemesis->cluster->servers[process].server;
+}
+
+/* Up to so many of them. */
+static uint64_t draw_leases(struct nemesis *nemesis, uint64_t leases)
+{
+    return 1 + nemesis_below(nemesis, leases * nemesis->options.lease_ns);
 }
 
 static uint32_t draw_client(struct nemesis *nemesis)
@@ -50,18 +58,33 @@ static void draw_pair(struct nemesis *nemesis, uint32_t *a, uint32_t *b)
 
 static const char *name_of(const struct nemesis *nemesis, uint32_t process)
 {
-    return sim_cluster_process(nemesis->cluster, process)->name;
+    return nemesis_process(nemesis, process)->name;
 }
 
 /* --- spells --- */
 
-static struct spell *spell_begin(struct nemesis *nemesis, enum nemesis_fault fault)
+/* 0: as long as drawn. */
+static struct spell *spell_begin_for(struct nemesis *nemesis, enum nemesis_fault fault,
+                                     uint64_t length_ns)
 {
     ASSERT(nemesis->spell_count < MAX_SPELLS);
     struct spell *spell = &nemesis->spells[nemesis->spell_count++];
-    *spell = (struct spell){.fault = fault,
-                            .end_ns = nemesis_now(nemesis) + nemesis_draw_length(nemesis)};
+    length_ns = length_ns ? length_ns : nemesis_draw_length(nemesis);
+    *spell = (struct spell){.fault = fault, .end_ns = nemesis_now(nemesis) + length_ns};
     return spell;
+}
+
+static struct spell *spell_begin(struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    return spell_begin_for(nemesis, fault, 0);
+}
+
+static bool has_fault(const struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < nemesis->spell_count; i++)
+        any |= nemesis->spells[i].fault == fault;
+    return any;
 }
 
 static bool has_spell(const struct nemesis *nemesis, enum nemesis_fault fault, uint32_t process)
@@ -83,7 +106,7 @@ static const char *names_of(const struct nemesis *nemesis, uint32_t set, char *o
 {
     size_t at = 0;
     out[0] = '\0';
-    for (uint32_t i = 0; i <= nemesis_cm(nemesis) && at < bytes; i++) {
+    for (uint32_t i = 0; i <= nemesis_rival(nemesis) && at < bytes; i++) {
         if (set >> i & 1)
             at +=
                 (size_t)snprintf(out + at, bytes - at, "%s%s", at ? " " : "", name_of(nemesis, i));
@@ -97,34 +120,46 @@ static void block_pair(struct nemesis *nemesis, uint32_t from, uint32_t to, bool
     bool before = *spells > 0;
     *spells = (uint8_t)(blocked ? *spells + 1 : *spells - 1);
     if ((*spells > 0) != before)
-        sim_network_block(nemesis->cluster->network,
-                          sim_cluster_process(nemesis->cluster, from)->address,
-                          sim_cluster_process(nemesis->cluster, to)->address, blocked);
+        sim_network_block(nemesis->cluster->network, nemesis_process(nemesis, from)->address,
+                          nemesis_process(nemesis, to)->address, blocked);
 }
 
 static void block(struct nemesis *nemesis, const struct spell *spell, bool blocked)
 {
-    for (uint32_t from = 0; from <= nemesis_cm(nemesis); from++) {
-        for (uint32_t to = 0; to <= nemesis_cm(nemesis); to++) {
+    for (uint32_t from = 0; from <= nemesis_rival(nemesis); from++) {
+        for (uint32_t to = 0; to <= nemesis_rival(nemesis); to++) {
             if (from == to || !(spell->from >> from & 1) || !(spell->to >> to & 1))
                 continue;
             block_pair(nemesis, from, to, blocked);
-            if (spell->fault == NEMESIS_PART_BOTH_WAYS)
+            if (spell->fault == NEMESIS_PART_BOTH_WAYS || spell->fault == NEMESIS_SPLIT)
                 block_pair(nemesis, to, from, blocked);
         }
     }
 }
 
-static void spell_end(struct nemesis *nemesis, const struct spell *spell)
+/* The CM and the coordination service. */
+static void part_coord(struct nemesis *nemesis, struct spell *spell, bool parted)
+{
+    const bool before = nemesis->coord_parts > 0;
+    spell->coord = parted;
+    nemesis->coord_parts += parted ? 1 : UINT32_MAX;
+    if ((nemesis->coord_parts > 0) != before)
+        sim_coord_partition(nemesis->cluster->coord, parted);
+}
+
+static void spell_end(struct nemesis *nemesis, struct spell *spell)
 {
     struct sim_cluster *cluster = nemesis->cluster;
-    struct sim_process *process = sim_cluster_process(cluster, spell->process);
+    struct sim_process *process = nemesis_process(nemesis, spell->process);
     const char *what = "";
     switch (spell->fault) {
     case NEMESIS_PART_ONE_WAY:
     case NEMESIS_PART_BOTH_WAYS:
     case NEMESIS_DEAF:
+    case NEMESIS_SPLIT:
         block(nemesis, spell, false);
+        if (spell->coord)
+            part_coord(nemesis, spell, false);
         what = "can be heard again";
         break;
     case NEMESIS_STALL:
@@ -138,11 +173,11 @@ static void spell_end(struct nemesis *nemesis, const struct spell *spell)
         what = "is as fast as before";
         break;
     case NEMESIS_DRY:
-        cluster->servers[spell->process].late_role = 0;
-        what = "has no late role any more";
+        cluster->servers[spell->process].late[spell->role] = (struct sim_late_role){0};
+        what = "has a late role less";
         break;
     case NEMESIS_COORD_PART:
-        sim_coord_partition(cluster->coord, false);
+        part_coord(nemesis, spell, false);
         what = "reaches the coordination service again";
         break;
     case NEMESIS_COORD_LOSES:
@@ -150,6 +185,7 @@ static void spell_end(struct nemesis *nemesis, const struct spell *spell)
         what = "the coordination service loses no more replies than before";
         break;
     case NEMESIS_RIVAL:
+        nemesis_end_of(nemesis, nemesis_rival(nemesis));
         sim_cluster_kill_rival(cluster);
         return;
     default:
@@ -161,7 +197,7 @@ static void spell_end(struct nemesis *nemesis, const struct spell *spell)
 
 static void end_spell_at(struct nemesis *nemesis, uint32_t index)
 {
-    const struct spell spell = nemesis->spells[index];
+    struct spell spell = nemesis->spells[index];
     nemesis->spells[index] = nemesis->spells[--nemesis->spell_count];
     spell_end(nemesis, &spell);
 }
@@ -169,15 +205,17 @@ static void end_spell_at(struct nemesis *nemesis, uint32_t index)
 void nemesis_end(struct nemesis *nemesis, uint64_t until_ns)
 {
     for (uint32_t i = nemesis->spell_count; i > 0; i--) {
-        if (nemesis->spells[i - 1].end_ns <= until_ns)
-            end_spell_at(nemesis, i - 1);
+        if (i <= nemesis->spell_count && nemesis->spells[i - 1].end_ns <= until_ns)
+            end_spell_at(nemesis, i - 1); /* perhaps with others */
     }
 }
 
 void nemesis_end_of(struct nemesis *nemesis, uint32_t process)
 {
     for (uint32_t i = nemesis->spell_count; i > 0; i--) {
-        const struct spell *spell = &nemesis->spells[i - 1];
+        struct spell *spell = &nemesis->spells[i - 1];
+        if (spell->coord && spell->fault == NEMESIS_SPLIT && process == nemesis_cm(nemesis))
+            part_coord(nemesis, spell, false);
         if (spell->process != process)
             continue;
         if (spell->fault == NEMESIS_COORD_PART || spell->fault == NEMESIS_DRY)
@@ -257,35 +295,13 @@ static bool begin_stall(struct nemesis *nemesis)
     return true;
 }
 
-bool nemesis_stop(struct nemesis *nemesis, uint32_t process)
+bool nemesis_stop(struct nemesis *nemesis, uint32_t process, uint64_t length_ns)
 {
     if (nemesis->spell_count == MAX_SPELLS || !nemesis_is_up(nemesis, process) ||
-        sim_cluster_process(nemesis->cluster, process)->stopped)
+        nemesis_process(nemesis, process)->stopped)
         return false;
-    spell_begin(nemesis, NEMESIS_STOP)->process = process;
-    sim_cluster_stop(nemesis->cluster, sim_cluster_process(nemesis->cluster, process), true);
-    return true;
-}
-
-/* A server and some clients from all others: those clients hear of no other primary, and of nobody's but its writes. */
-static bool begin_part_with_clients(struct nemesis *nemesis)
-{
-    char from[48];
-    const uint32_t servers = nemesis_servers(nemesis), cm = nemesis_cm(nemesis);
-    struct spell *spell = spell_begin(nemesis, NEMESIS_PART_BOTH_WAYS);
-    spell->process = (uint32_t)nemesis_below(nemesis, servers);
-    spell->from = UINT32_C(1) << spell->process;
-    for (uint32_t i = servers; i < cm; i++)
-        spell->from |= (uint32_t)nemesis_one_in(nemesis, 2) << i;
-    spell->to = ((UINT32_C(2) << cm) - 1) & ~spell->from;
-    block(nemesis, spell, true);
-    nemesis->counts.partitions++;
-    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, spell->process),
-                 "for %lu ms: %s reach nobody else", milliseconds(nemesis, spell),
-                 names_of(nemesis, spell->from, from, sizeof from));
-    if (nemesis_one_in(nemesis,
-                       2)) /* goes on with what was true before it, or with what comes meanwhile */
-        nemesis_stop(nemesis, spell->process);
+    spell_begin_for(nemesis, NEMESIS_STOP, length_ns)->process = process;
+    sim_cluster_stop(nemesis->cluster, nemesis_process(nemesis, process), true);
     return true;
 }
 
@@ -294,8 +310,6 @@ static bool begin_part(struct nemesis *nemesis, enum nemesis_fault fault)
 {
     char from[48], to[48];
     uint32_t a, b, all = (UINT32_C(2) << nemesis_cm(nemesis)) - 1;
-    if (nemesis->options.replaces && fault == NEMESIS_PART_BOTH_WAYS && nemesis_one_in(nemesis, 2))
-        return begin_part_with_clients(nemesis);
     draw_pair(nemesis, &a, &b);
     bool from_all = nemesis_one_in(nemesis, 8), to_all = !from_all && nemesis_one_in(nemesis, 8);
     bool turned = nemesis_one_in(nemesis, 2);
@@ -330,23 +344,38 @@ static bool begin_slow(struct nemesis *nemesis)
     return true;
 }
 
+static bool any_is_late(const struct sim_server *server)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < SIM_MAX_ROLES; i++)
+        any |= server->late[i].every_ns > 0;
+    return any;
+}
+
+/* With leases roles may be late for longer than others wait for them, several of a server at once. */
 static bool begin_dry(struct nemesis *nemesis)
 {
-    uint32_t index = nemesis_draw_server(nemesis);
+    const uint32_t index = nemesis_draw_server(nemesis);
+    const bool leases = nemesis_replaces(nemesis);
     struct sim_server *server = &nemesis->cluster->servers[index];
-    if (!server->server || server->late_role)
+    if (!server->server || (!leases && any_is_late(server)))
         return false;
-    struct spell *spell = spell_begin(nemesis, NEMESIS_DRY);
+    uint64_t length_ns = nemesis_draw_length(nemesis);
+    const bool another = nemesis_one_in(nemesis, leases ? 2 : 4);
+    const uint32_t role =
+        another ? (uint32_t)nemesis_below(nemesis, server_roles(server->server)) : 0;
+    if (server->late[role].every_ns)
+        return false;
+    if (leases)
+        length_ns += draw_leases(nemesis, 12);
+    struct spell *spell = spell_begin_for(nemesis, NEMESIS_DRY, length_ns);
     spell->process = index;
-    uint64_t most = spell->end_ns - nemesis_now(nemesis);
-    bool another = nemesis_one_in(nemesis, 4);
-    server->late_role =
-        1 + (another ? (uint32_t)nemesis_below(nemesis, server_roles(server->server)) : 0);
-    server->slow_role_ns = DRY_MIN_NS + nemesis_below(nemesis, most);
-    server->role_due_ns = 0;
+    spell->role = role;
+    server->late[role].every_ns = DRY_MIN_NS + nemesis_below(nemesis, length_ns);
+    server->late[role].due_ns = 0;
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, server->process.name,
                  "for %lu ms: role %u has its turn every %lu ms only", milliseconds(nemesis, spell),
-                 server->late_role - 1, server->slow_role_ns / NS_PER_MS);
+                 role, server->late[role].every_ns / NS_PER_MS);
     return true;
 }
 
@@ -365,7 +394,7 @@ static bool begin_coord(struct nemesis *nemesis, enum nemesis_fault fault)
     struct spell *spell = spell_begin(nemesis, fault);
     spell->process = cm;
     if (fault == NEMESIS_COORD_PART)
-        sim_coord_partition(cluster->coord, true);
+        part_coord(nemesis, spell, true);
     else
         sim_registry_lose_replies(cluster->registry, 1 + (uint32_t)nemesis_below(nemesis, 4));
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, cluster->cm_process.name,
@@ -375,17 +404,85 @@ static bool begin_coord(struct nemesis *nemesis, enum nemesis_fault fault)
     return true;
 }
 
-static bool begin_rival(struct nemesis *nemesis)
+static bool begin_rival(struct nemesis *nemesis, uint64_t length_ns)
 {
-    if (nemesis->cluster->rival.cm)
+    if (nemesis->cluster->rival.cm || nemesis->spell_count == MAX_SPELLS)
         return false;
-    spell_begin(nemesis, NEMESIS_RIVAL);
+    spell_begin_for(nemesis, NEMESIS_RIVAL, length_ns)->process = nemesis_rival(nemesis);
     sim_cluster_start_rival(nemesis->cluster);
     return true;
 }
 
+/* Some of the servers and clients, perhaps one CM. */
+static uint32_t draw_side(struct nemesis *nemesis)
+{
+    const uint32_t servers = nemesis_servers(nemesis), cm = nemesis_cm(nemesis);
+    const bool some = nemesis_one_in(nemesis, 4);
+    uint32_t side = UINT32_C(1) << nemesis_draw_server(nemesis);
+    for (uint32_t i = 0; i < servers && some; i++)
+        side |= (uint32_t)nemesis_one_in(nemesis, 3) << i;
+    for (uint32_t i = servers; i < cm;
+         i++) { /* readers, which are the first half, more often than others */
+        const bool first = 2 * (i - servers) < cm - servers - 1;
+        side |= (uint32_t)(nemesis_one_in(nemesis, 4) ? !first : first) << i;
+    }
+    if (nemesis_one_in(nemesis, 3))
+        side |= UINT32_C(1) << (nemesis_one_in(nemesis, 4) ? cm + 1 : cm);
+    return side;
+}
+
+/* Who is on that side and stops: it goes on with what was true before, as others see it, or with what came meanwhile. */
+static void stop_some(struct nemesis *nemesis, uint32_t side, uint64_t length_ns)
+{
+    for (uint32_t i = 0; i <= nemesis_rival(nemesis); i++) {
+        const bool is_client = i >= nemesis_servers(nemesis) && i < nemesis_cm(nemesis);
+        if (!(side >> i & 1) || is_client || nemesis_one_in(nemesis, 3))
+            continue;
+        (void)nemesis_stop(nemesis, i,
+                           length_ns * 3 / 4 + nemesis_below(nemesis, length_ns * 3 / 8));
+    }
+}
+
+/* Those clients hear of no other primary than theirs, and of nobody's but its writes. A CM that is among them does not
+ * reach the coordination service, mostly: then another one may take over, on the other side. */
+static bool begin_split(struct nemesis *nemesis)
+{
+    char from[64];
+    const uint32_t cm = nemesis_cm(nemesis), all = (UINT32_C(4) << cm) - 1;
+    if (!nemesis_replaces(nemesis) || has_fault(nemesis, NEMESIS_SPLIT) ||
+        (nemesis->rose_ns == WAKE_NEVER && !nemesis_one_in(nemesis, 8)))
+        return false;
+    uint64_t length_ns = draw_leases(nemesis, nemesis_one_in(nemesis, 2) ? 4 : 9);
+    const uint32_t side = draw_side(nemesis);
+    const bool managed = side >> cm & 1;
+    if (!nemesis_one_in(nemesis, 4)) /* long enough for others to lead */
+        length_ns += 3 * nemesis->options.lease_ns;
+    if (managed && nemesis_one_in(nemesis, 2)) /* a new manager gives its members more time */
+        length_ns += 2 * NS_PER_S + nemesis_below(nemesis, NS_PER_S);
+    struct spell *spell = spell_begin_for(nemesis, NEMESIS_SPLIT, length_ns);
+    spell->process = (uint32_t)__builtin_ctz(side);
+    spell->from = side;
+    spell->to = all & ~side;
+    block(nemesis, spell, true);
+    if (managed && nemesis->cluster->cm && !nemesis_one_in(nemesis, 8))
+        part_coord(nemesis, spell, true);
+    nemesis->counts.partitions++;
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, spell->process),
+                 "for %lu ms: %s reach nobody else%s", milliseconds(nemesis, spell),
+                 names_of(nemesis, spell->from, from, sizeof from),
+                 spell->coord ? ", nor the coordination service" : "");
+    if (managed)
+        (void)begin_rival(nemesis, length_ns + draw_leases(nemesis, 12));
+    if (!nemesis_one_in(nemesis, 4))
+        stop_some(nemesis, side, length_ns);
+    if (nemesis_one_in(nemesis, 2)) /* nothing else comes meanwhile */
+        nemesis->next_ns = nemesis_now(nemesis) + length_ns;
+    return true;
+}
+
 /* Until its connections break of the silence what it sends is done, and it hears of none of that. The servers have
- * cleaned much of it when they start again (N1: all of them end), and then it asks again. */
+ * cleaned much of it when they start again (N1: all of them end), and then it asks again. With leases two of them end
+ * meanwhile, if they differ, and others lead their shards when it asks again. */
 static bool begin_deaf(struct nemesis *nemesis)
 {
     const uint32_t client = draw_client(nemesis), servers = nemesis_servers(nemesis);
@@ -396,13 +493,16 @@ static bool begin_deaf(struct nemesis *nemesis)
     spell->from = (UINT32_C(1) << servers) - 1;
     spell->to = UINT32_C(1) << client;
     spell->end_ns = nemesis_now(nemesis) + nemesis->options.deaf_ns;
-    for (uint32_t i = 0; i < servers; i++)
+    for (uint32_t i = 0; i < servers && !nemesis_replaces(nemesis); i++)
         nemesis->kill_ns[i] = spell->end_ns;
+    for (uint32_t i = 0; i < 2 && nemesis_replaces(nemesis); i++)
+        nemesis->kill_ns[nemesis_draw_server(nemesis)] =
+            nemesis_now(nemesis) + nemesis_below(nemesis, nemesis->options.deaf_ns);
     block(nemesis, spell, true);
     nemesis->counts.partitions++;
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, client),
-                 "for %lu ms: hears nothing of the servers, which end then",
-                 milliseconds(nemesis, spell));
+                 "for %lu ms: hears nothing of the servers, which end %s",
+                 milliseconds(nemesis, spell), nemesis_replaces(nemesis) ? "one by one" : "then");
     return true;
 }
 
@@ -430,13 +530,15 @@ bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
     case NEMESIS_STALL:
         return begin_stall(nemesis);
     case NEMESIS_STOP:
-        return nemesis_stop(nemesis, draw_process(nemesis));
+        return nemesis_stop(nemesis, draw_process(nemesis), 0);
     case NEMESIS_SLOW:
         return begin_slow(nemesis);
     case NEMESIS_DRY:
         return begin_dry(nemesis);
     case NEMESIS_RIVAL:
-        return begin_rival(nemesis);
+        return begin_rival(nemesis, 0);
+    case NEMESIS_SPLIT:
+        return begin_split(nemesis);
     case NEMESIS_KILL_CLIENT:
         return begin_kill_client(nemesis);
     case NEMESIS_DEAF:

@@ -9,14 +9,16 @@
 
 enum {
     MAX_SPELLS = 5, /* at a time: something must go on */
-    MAX_PROCESSES = SIM_MAX_SERVERS + SIM_MAX_CLIENTS + 1,
+    MAX_PROCESSES = SIM_MAX_SERVERS + SIM_MAX_CLIENTS + 2,
 };
 
 struct spell {
     enum nemesis_fault fault;
     uint64_t end_ns;
     uint32_t process;  /* STOP, SLOW, DRY: whose */
-    uint32_t from, to; /* PART_*, STALL: sets of processes, a bit each */
+    uint32_t role;     /* DRY: which */
+    uint32_t from, to; /* PART_*, SPLIT, STALL: sets of processes, a bit each */
+    bool coord;        /* SPLIT, COORD_PART: the CM does not reach the coordination service */
 };
 
 struct nemesis {
@@ -29,7 +31,8 @@ struct nemesis {
     struct spell spells[MAX_SPELLS];
     uint32_t spell_count;
     uint8_t blocked[MAX_PROCESSES][MAX_PROCESSES]; /* from, to: spells that do */
-    uint64_t kill_ns[SIM_MAX_SERVERS];             /* WAKE_NEVER: not awaited */
+    uint32_t coord_parts;              /* spells that part the CM from the coordination service */
+    uint64_t kill_ns[SIM_MAX_SERVERS]; /* WAKE_NEVER: not awaited */
     uint64_t start_ns[SIM_MAX_SERVERS];
     uint64_t start_cm_ns;
     uint64_t rose_ns; /* when the last start was over; WAKE_NEVER: it is not */
@@ -68,14 +71,34 @@ static inline uint32_t nemesis_servers(const struct nemesis *nemesis)
     return nemesis->cluster->options.servers;
 }
 
-/* The CM's number as a process, the last. */
+/* The CM's number as a process, the last; but there may be a rival. */
 static inline uint32_t nemesis_cm(const struct nemesis *nemesis)
 {
     return sim_cluster_processes(nemesis->cluster) - 1;
 }
 
+static inline uint32_t nemesis_rival(const struct nemesis *nemesis)
+{
+    return nemesis_cm(nemesis) + 1;
+}
+
+static inline struct sim_process *nemesis_process(const struct nemesis *nemesis, uint32_t process)
+{
+    return process == nemesis_rival(nemesis) ? &nemesis->cluster->rival.process
+                                             : sim_cluster_process(nemesis->cluster, process);
+}
+
+static inline bool nemesis_replaces(const struct nemesis *nemesis)
+{
+    return nemesis->options.lease_ns > 0;
+}
+
+/* With leases one that leads a shard, mostly: who came back leads none. */
 static inline uint32_t nemesis_draw_server(struct nemesis *nemesis)
 {
+    const struct cluster_config *config = sim_cluster_config(nemesis->cluster);
+    if (nemesis_replaces(nemesis) && config && nemesis_below(nemesis, 4) != 0)
+        return config->shards[nemesis_below(nemesis, config->shard_count)].primary - 1;
     return (uint32_t)nemesis_below(nemesis, nemesis_servers(nemesis));
 }
 
@@ -91,8 +114,8 @@ void nemesis_cut(struct nemesis *nemesis, uint32_t a, uint32_t b);
 void nemesis_cut_due(struct nemesis *nemesis);
 uint64_t nemesis_next_cut_ns(const struct nemesis *nemesis);
 
-/* Stops a process for a while; false if it is not up, or stopped. */
-bool nemesis_stop(struct nemesis *nemesis, uint32_t process);
+/* Stops a process for so long (0: as drawn); false if it is not up, or stopped. */
+bool nemesis_stop(struct nemesis *nemesis, uint32_t process, uint64_t length_ns);
 
 /* Planned changes; false if there were none. */
 bool nemesis_plan(struct nemesis *nemesis);

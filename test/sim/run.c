@@ -386,9 +386,7 @@ static void run_verdict(struct run *run)
 static void begin(struct run *run)
 {
     struct swarm *swarm = &run->swarm;
-    if (sim_mutant_failovers(run->options->mutant))
-        swarm_failovers = 100;
-    swarm_draw(run->options->seed, swarm);
+    swarm_draw(run->options->seed, run->options->failovers, swarm);
     if (run->options->trace) {
         fprintf(run->options->trace, "seed %lu: ", run->options->seed);
         swarm_tell(swarm, run->options->trace);

@@ -20,6 +20,7 @@
 
 struct run_options {
     uint64_t seed;
+    uint32_t failovers; /* of a hundred seeds so many have leases (swarm.h) */
     enum mutant mutant; /* MUTANT_COUNT: none */
     FILE *trace;        /* every event goes there; NULL: none */
     FILE *story;        /* that of a failure goes there; NULL: none is told */

@@ -111,7 +111,9 @@ static bool next(void *context, struct job *out)
     struct seeds *seeds = context;
     if (seeds->next > seeds->stop || seeds->next < seeds->options->from)
         return false;
-    *out = (struct job){.seed = seeds->next++, .mutant = seeds->options->mutant};
+    *out = (struct job){.seed = seeds->next++,
+                        .failovers = seeds->options->failovers,
+                        .mutant = seeds->options->mutant};
     return true;
 }
 
@@ -151,9 +153,12 @@ static void tell_story(const struct seeds *seeds, const struct failed *failed)
     printf("\n");
     seeds_tell_failure(result, stdout);
     printf("%s", result->text);
-    printf("again, with a trace: rowan-sim --seeds %" PRIu64 ":%" PRIu64 "%s%s --trace\n",
-           result->job.seed, result->job.seed, mutant ? " --mutant " : "",
+    printf("again, with a trace: rowan-sim --seeds %" PRIu64 ":%" PRIu64 "%s%s", result->job.seed,
+           result->job.seed, mutant ? " --mutant " : "",
            mutant ? sim_mutant_name(seeds->options->mutant) : "");
+    if (seeds->options->failovers)
+        printf(" --failovers %u", seeds->options->failovers);
+    printf(" --trace\n");
 }
 
 static int tell_failures(struct seeds *seeds)

@@ -7,6 +7,7 @@
 struct seeds_options {
     uint64_t from, to; /* both included */
     enum mutant mutant;
+    uint32_t failovers;       /* run.h */
     bool until_caught;        /* stop at the lowest seed that fails */
     struct jobs_options jobs; /* without `next`, `done` and `context` */
 };

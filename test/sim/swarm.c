@@ -12,6 +12,8 @@ enum {
     LARGE_SEGMENT = 1 << 20, /* of few roles: a start leaves few of them that are not full */
     RARE_MORE = 2,
     OFTEN = 48, /* one in so many: much space is left unused then */
+    READER_DEPTH = 64,
+    LONGER = 6, /* leases: so long a fault may last at least */
 };
 
 /* --- drawing --- */
@@ -333,29 +335,47 @@ static void draw_late(uint64_t seed, struct swarm *out)
     }
 }
 
-uint32_t swarm_failovers = 0;
+/* Faults that outlast leases. */
+static void draw_failover_faults(struct random *random, struct swarm *out)
+{
+    struct nemesis_options *nemesis = &out->nemesis;
+    const bool split = chance(random, 75), late = chance(random, 50), deaf = chance(random, 50);
+    const uint64_t deaf_ns = between(random, 2 * NS_PER_S, 5 * NS_PER_S);
+    nemesis->restless = chance(random, 50);
+    nemesis->weights[NEMESIS_KILL_ONE] += 2;
+    nemesis->weights[NEMESIS_SPLIT] = split ? 20 : 0;
+    nemesis->weights[NEMESIS_DRY] += late ? 6 : 0;
+    if (nemesis->max_length_ns < LONGER * nemesis->lease_ns)
+        nemesis->max_length_ns = LONGER * nemesis->lease_ns;
+    /* A backup's cleaner keeps no records, so one that is promoted may lack them after a start (server/shard/README.md). */
+    nemesis->weights[NEMESIS_DEAF] = deaf && !out->load.may_fill ? 4 : 0;
+    nemesis->deaf_ns = deaf_ns;
+    if (nemesis->weights[NEMESIS_DEAF] && out->cluster.timeout_ns < deaf_ns + 8 * NS_PER_S)
+        out->cluster.timeout_ns = deaf_ns + 8 * NS_PER_S;
+}
 
 /* Not where a power loss takes what it likes, nor where bits flip: what becomes of a replica that is damaged is not drawn
  * together with what becomes of one that is replaced. */
-static void draw_failover(uint64_t seed, struct swarm *out)
+static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
 {
     struct random random;
     random_init(&random, seed ^ 0xfa11); /* likewise */
-    const bool failover = chance(&random, swarm_failovers);
+    const bool failover = chance(&random, failovers);
     const uint32_t lease_ms = (uint32_t)spread(&random, 100, 2);
     if (!failover || out->cluster.durability != PM_FENCE || out->nemesis.flip_in)
         return;
     out->cluster.lease_ms = lease_ms;
     /* Its only other copy may be on the server that fails. */
     out->faults.one_in[FAULT_BLOCK_LOST] = 0;
-    /* A backup's cleaner keeps no records, so one that is promoted may lack them after a start (server/shard/README.md). */
-    out->nemesis.weights[NEMESIS_DEAF] = 0;
-    out->nemesis.replaces = true;
+    out->nemesis.lease_ns = lease_ms * NS_PER_MS;
     if (out->cluster.timeout_ns < 4 * NS_PER_S)
         out->cluster.timeout_ns = 4 * NS_PER_S;
-    out->nemesis.weights[NEMESIS_KILL_ONE] += 2;
+    draw_failover_faults(&random, out);
     out->nemesis.weights[NEMESIS_PLAN] = between32(&random, 0, 8);
     out->load.readers = out->cluster.clients / 2;
+    /* A reader asks on while the server that it asks stands still. */
+    if (out->segment_bytes < LARGE_SEGMENT && out->cluster.depth < READER_DEPTH)
+        out->load.depth = out->cluster.depth = READER_DEPTH;
 }
 
 static void choose_segments(struct swarm *out)
@@ -424,7 +444,7 @@ static uint64_t pm_bytes_for(struct random *random, const struct swarm *swarm)
     return segments * swarm->segment_bytes + (11 << 20);
 }
 
-void swarm_draw(uint64_t seed, struct swarm *out)
+void swarm_draw(uint64_t seed, uint32_t failovers, struct swarm *out)
 {
     struct random random;
     random_init(&random, seed);
@@ -446,7 +466,7 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_space(&random, out);
     draw_flips(seed, out);
     draw_late(seed, out);
-    draw_failover(seed, out);
+    draw_failover(seed, failovers, out);
     /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
     out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
     choose_segments(out);

@@ -23,10 +23,8 @@ struct swarm {
     uint64_t checkpoint_ns; /* CHECKPOINT_MIN_NS of the run */
 };
 
-/* Of so many runs of a hundred the servers have leases, and one that fails is replaced. */
-extern uint32_t swarm_failovers;
-
-void swarm_draw(uint64_t seed, struct swarm *out);
+/* Of so many runs of a hundred (`failovers`) the servers have leases, and one that fails is replaced. */
+void swarm_draw(uint64_t seed, uint32_t failovers, struct swarm *out);
 
 /* One line of key=value. */
 void swarm_tell(const struct swarm *swarm, FILE *out);

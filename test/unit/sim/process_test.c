@@ -187,8 +187,7 @@ TEST(a_late_control_role_lets_its_landing_zone_run_dry)
     for (unsigned i = 0; i < 40; i++)
         assert_int_equal(sim_put(cluster, 0, "key", 3, value, sizeof value, NULL), 0);
     assert_int_equal(sim_network_counts(cluster->network).dry, 0);
-    backup->late_role = 1;
-    backup->slow_role_ns = 100 * NS_PER_MS;
+    backup->late[0].every_ns = 100 * NS_PER_MS;
     for (unsigned i = 0; i < 40; i++)
         assert_int_equal(sim_put(cluster, 0, "key", 3, value, sizeof value, NULL), 0);
     assert_true(sim_network_counts(cluster->network).dry > 0);

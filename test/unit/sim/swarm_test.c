@@ -10,7 +10,7 @@ TEST(every_seed_draws_a_run_of_the_promised_size)
     unsigned keys = 0, values = 0;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         struct swarm swarm;
-        swarm_draw(seed, &swarm);
+        swarm_draw(seed, 50, &swarm);
         const struct sim_cluster_options *cluster = &swarm.cluster;
         assert_in_range(cluster->servers, 3, 7);
         assert_in_range(cluster->replicas, 2, 3);
@@ -37,7 +37,7 @@ TEST(power_is_lost_with_each_durability)
     unsigned lost[PM_NONE + 1] = {0}, together = 0, none = 0;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         struct swarm swarm;
-        swarm_draw(seed, &swarm);
+        swarm_draw(seed, 50, &swarm);
         lost[swarm.cluster.durability] += swarm.nemesis.power_loss_in > 0;
         together += swarm.nemesis.power_together;
         none += swarm.nemesis.power_loss_in == 0;
@@ -53,7 +53,7 @@ TEST(each_fault_and_site_is_in_some_runs_and_not_in_others)
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         struct swarm swarm;
         bool any = false;
-        swarm_draw(seed, &swarm);
+        swarm_draw(seed, 50, &swarm);
         for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
             faults[i] += swarm.nemesis.weights[i] > 0;
             any |= swarm.nemesis.weights[i] > 0;
