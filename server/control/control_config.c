@@ -1,8 +1,8 @@
 /* The CM and the configuration: joins, asks, applies what comes, hands it to the other roles. What
  * the first configuration starts is in control_open.c.
  *
- * In this version a shard keeps its primary, backups and epoch for good. A configuration that says
- * otherwise ends the server with a sentence, because serving on would be wrong.
+ * Without leases a shard keeps its primary, backups and epoch for good. A configuration that says otherwise ends the server
+ * with a sentence, because serving on would be wrong. With leases control_adopt.c follows it.
  */
 #include <stdio.h>
 #include <stdlib.h>
