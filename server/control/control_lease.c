@@ -108,6 +108,14 @@ uint64_t control_lease_without_ms(const struct control *control)
     return (control->now_ns - control->lease.since_ns) / NS_PER_MS;
 }
 
+uint64_t control_lease_left_ms(const struct control *control)
+{
+    const uint64_t until_ns = granted_until_ns(control);
+    return until_ns == UINT64_MAX || control->now_ns >= until_ns
+               ? 0
+               : (until_ns - control->now_ns + NS_PER_MS - 1) / NS_PER_MS;
+}
+
 void control_lease_connected(struct control *control)
 {
     control->lease.manager_ns = 0;

@@ -359,6 +359,8 @@ static void fill_counts(struct control *control, Rowan__ServerStatus *status)
         status->gets += atomic_load_explicit(&counts->gets, memory_order_relaxed);
         status->puts += atomic_load_explicit(&counts->puts, memory_order_relaxed);
         status->deletes += atomic_load_explicit(&counts->deletes, memory_order_relaxed);
+        status->fill_left += atomic_load_explicit(&counts->fill_left, memory_order_relaxed);
+        status->fill_rate += atomic_load_explicit(&counts->fill_rate, memory_order_relaxed);
     }
     for (uint32_t i = 0; i < control->options.digests; i++) {
         status->entries_digested += digest_entries(control->digests[i]);
@@ -426,6 +428,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     status->term = control->config->term;
     fill_space(control, status);
     status->full = atomic_load_explicit(&common->full, memory_order_relaxed);
+    status->lease_left_ms = control_lease_left_ms(control);
     fill_counts(control, status);
 }
 

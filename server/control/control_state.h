@@ -302,6 +302,8 @@ void control_lease_connected(struct control *control);
 
 /* How long this server has had no lease; 0: it has one. */
 uint64_t control_lease_without_ms(const struct control *control);
+/* How much of it is left; 0: there is none, or leases are off. */
+uint64_t control_lease_left_ms(const struct control *control);
 /* There may be one now, where there was none: asks at once. */
 void control_lease_soon(struct control *control);
 void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseIs *is);

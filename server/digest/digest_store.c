@@ -19,6 +19,8 @@
  *  E7  What is stored and not applied lies in no COMMITTED segment: the control role asks for `stores_from`.
  *
  *  message --(blocks are stored)--> fence --(done)--> applied --> answered
+ *
+ * Each poll does a bounded step: who shares the thread answers clients meanwhile.
  */
 #include "common/base/error.h"
 #include "common/base/fault.h"
@@ -28,6 +30,8 @@
 /* The PM wakes one thread when a fence is done, which need not be this one. */
 #define STORE_FENCE_LOOK_NS (100 * NS_PER_US)
 #define STORE_MEMORY_NS     (10 * NS_PER_MS)
+
+enum { STORE_STEP = 128 }; /* blocks stored, or entries applied, in a poll */
 
 static uint64_t commit_of(const struct shard_state *shard)
 {
@@ -88,16 +92,16 @@ static bool is_here(const struct digest *digest, struct shard_state *shard,
     return suffix_has(&shard->suffix, header->version);
 }
 
-/* Errors: ROWAN_EFORMAT, EDAMAGED (E1); those of incoming_take. */
-static int store_block(struct digest *digest, struct query *query, uint32_t *position)
+/* The next one. Errors: ROWAN_EFORMAT, EDAMAGED (E1); those of incoming_take. */
+static int store_block(struct digest *digest, struct query *query)
 {
     const struct entry_format *format = &digest->common->format;
     struct query_store *store = &query->store;
     struct shard_state *shard = query->state;
-    const uint8_t *block = query->data + *position;
+    const uint8_t *block = query->data + store->position;
     struct entry_header header;
     uint32_t bytes;
-    int error = entry_decode(format, block, store->bytes - *position, &header, &bytes);
+    int error = entry_decode(format, block, store->bytes - store->position, &header, &bytes);
     if (!error && !is_expected(shard, &header))
         error = ROWAN_EFORMAT;
     if (error)
@@ -112,7 +116,7 @@ static int store_block(struct digest *digest, struct query *query, uint32_t *pos
         return whole;
     if (whole == 1 && !shard->incoming.skipped)
         store->whole[store->count++] = shard->incoming.start;
-    *position += bytes;
+    store->position += bytes;
     return 0;
 }
 
@@ -134,26 +138,26 @@ static int check_gone(const struct query *query)
     return 0;
 }
 
-/* As many blocks as find space. */
+/* A step; in all, as many blocks as find space. */
 static void store_blocks(struct digest *digest, struct query *query)
 {
     struct query_store *store = &query->store;
-    uint32_t position = 0, blocks = 0;
     if (!query->state || query->state->epoch != store->epoch) /* E1 */
         query->error = ROWAN_EAGAIN;
-    else
+    else if (store->blocks == 0)
         query->error = check_gone(query);
-    while (!query->error && position < store->bytes) {
+    const uint32_t step = FAULT(SHORT_BATCH) ? 1 : STORE_STEP;
+    for (uint32_t i = 0; i < step && !query->error && store->position < store->bytes; i++)
         query->error =
-            blocks++ < BLOCK_LIST_BLOCKS ? store_block(digest, query, &position) : ROWAN_EFORMAT;
-    }
+            store->blocks++ < BLOCK_LIST_BLOCKS ? store_block(digest, query) : ROWAN_EFORMAT;
+    if (!query->error && store->position < store->bytes)
+        return;
     if (query->error == ROWAN_EFORMAT || query->error == ROWAN_EDAMAGED)
         log_event(LOG_WARN, "entries_refused", "shard=%u error=%s", query->shard,
                   error_name(query->error));
     if (query->error == ROWAN_EFULL) /* E4 */
         digest_ask_soon(digest, query->state);
     store->ticket = pm_fence_start(digest->common->pm);
-    store->since = digest->epoch;
     store->stored = true;
 }
 
@@ -166,12 +170,14 @@ static void close_copies(struct digest *digest, struct query *query)
         log_close(&digest->log);
 }
 
-/* E3. False: no memory yet. */
-static bool apply_whole(struct digest *digest, struct query *query)
+/* E3. A step; it ends early without memory. */
+static void apply_whole(struct digest *digest, struct query *query)
 {
     const struct server_common *common = digest->common;
     struct query_store *store = &query->store;
-    for (; store->applied < store->count; store->applied++) {
+    const uint32_t left = store->count - store->applied;
+    const uint32_t end = store->applied + (left < STORE_STEP ? left : STORE_STEP);
+    for (; store->applied < end; store->applied++) {
         const uint64_t offset = store->whole[store->applied];
         struct entry_header header;
         entry_peek(pm_at(common->pm, offset), &header);
@@ -183,9 +189,8 @@ static bool apply_whole(struct digest *digest, struct query *query)
         const struct apply_entry entry =
             apply_describe(common->pm, &common->format, &header, offset, digest->key);
         if (digest_apply(digest, query->state, &entry))
-            return false;
+            return;
     }
-    return true;
 }
 
 /* E5 */
@@ -213,10 +218,12 @@ static bool is_first_of_shard(const struct query *query)
 }
 
 /* E7. Before a segment with any of it can be closed. */
-static void hold_log(struct digest *digest, struct query *query)
+static void begin(struct digest *digest, struct query *query)
 {
     query->store.from =
         digest->log.open ? digest->log.allocation : store_allocations(digest->common->store) + 1;
+    query->store.since = digest->epoch;
+    query->store.begun = true;
     if (digest_stores_from(digest) == DIGEST_STORES_NOTHING)
         atomic_store_explicit(&digest->stores_from, query->store.from, memory_order_release);
 }
@@ -225,7 +232,7 @@ static void release_log(struct digest *digest)
 {
     uint64_t from = DIGEST_STORES_NOTHING;
     for (const struct query *query = digest->stores.first; query; query = query->place.next) {
-        if (query->store.stored && query->store.from < from)
+        if (query->store.begun && query->store.from < from)
             from = query->store.from;
     }
     atomic_store_explicit(&digest->stores_from, from, memory_order_release);
@@ -237,7 +244,8 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
     if (!query->store.stored) {
         if (!is_first_of_shard(query))
             return false;
-        hold_log(digest, query);
+        if (!query->store.begun)
+            begin(digest, query);
         store_blocks(digest, query);
         return true;
     }
@@ -249,7 +257,8 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
         return false;
     }
     const uint32_t before = query->store.applied;
-    if (apply_whole(digest, query)) {
+    apply_whole(digest, query);
+    if (query->store.applied == query->store.count) {
         apply_gone(query);
         close_copies(digest, query);
         LIST_REMOVE(&digest->stores, query, place); /* once it is handed over, it is control's */
@@ -258,7 +267,7 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
             return true;
         LIST_APPEND(&digest->stores, query, place);
     }
-    wake_at(wake_ns, digest->now_ns + STORE_MEMORY_NS);
+    wake_at(wake_ns, digest->now_ns + STORE_MEMORY_NS); /* no memory, or no room for the answer */
     return query->store.applied > before;
 }
 
@@ -273,7 +282,7 @@ uint64_t digest_store_held(const struct digest *digest)
 {
     uint64_t since = RECLAIM_NOTHING;
     for (const struct query *query = digest->stores.first; query; query = query->place.next) {
-        if (query->store.stored && query->store.since < since)
+        if (query->store.begun && query->store.since < since)
             since = query->store.since;
     }
     return since;

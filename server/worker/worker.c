@@ -380,6 +380,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     bool busy = serve_held(worker, now_ns, wake_ns);
     if (worker->part)
         busy |= recover_help(&worker->part, now_ns, wake_ns);
+    const bool clients = worker->taken_count > 0;
     serve_arrived(worker);
     mark_who_is_over_share(worker);
 
@@ -389,7 +390,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= worker_client_answer(worker);
     busy |= worker_epoch_depose(worker, now_ns, wake_ns);
     busy |= worker_reconcile_poll(worker, now_ns, wake_ns);
-    busy |= worker_fill_poll(worker, now_ns, wake_ns);
+    busy |= worker_fill_poll(worker, clients, now_ns, wake_ns);
     busy |= worker_fetch_poll(worker, now_ns, wake_ns);
     busy |= worker_settled_poll(worker, now_ns, wake_ns);
     busy |= worker_commit_poll(worker, now_ns, wake_ns);

@@ -18,6 +18,8 @@ struct records_question;
 /* Counters since start. Written by the worker, read by anybody. */
 struct worker_counts {
     _Atomic uint64_t gets, puts, deletes;
+    _Atomic uint64_t fill_left,
+        fill_rate; /* objects that replicas lack which fill, and confirm a second */
 };
 
 /* Errors: ROWAN_ENOMEM and those of fabric_endpoint_open. `common` outlives the worker. */

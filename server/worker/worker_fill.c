@@ -8,6 +8,10 @@
  *  Z6  What is not confirmed was not copied: it is sent again. A shard has one message on its way to a replica.
  *  Z7  Entries that were gathered and are not confirmed are held (reclaim.h).
  *
+ * Clients go first: a poll does a short step of one fill after another, and none while requests come and a turn of the
+ * thread takes longer than FILL_TURN_NS, which is how long a request waits to be served; but for one each FILL_REST_NS. A
+ * step of COPY reads entries that the step before has prefetched.
+ *
  *  COPY --(the walk over the index is over)--> RECORDS --(all are confirmed)--> LAST --(confirmed)--> DONE
  */
 #include "server/worker/worker_fill.h"
@@ -19,12 +23,20 @@
 #include "common/base/log.h"
 #include "server/worker/worker_peer.h"
 
-enum { FILLS = 8, FILL_BUCKETS = 64, FILL_RECORDS = 64 };
+enum {
+    FILLS = 8,
+    FILL_BUCKETS = 16, /* gathered at once, some seven items in each, */
+    FILL_ENTRIES = 64, /* and copied */
+    FILL_RECORDS = 64
+};
 
 #define FILL_ROOM_RETRY_NS NS_PER_MS
 #define FILL_RETRY_NS      (20 * NS_PER_MS)
 #define FILL_SPACE_NS      NS_PER_S
 #define FILL_TELL_NS       (NS_PER_S / 2) /* until a configuration says that the replica is full */
+#define FILL_TURN_NS       (100 * NS_PER_US)
+#define FILL_REST_NS       NS_PER_MS
+#define FILL_RATE_NS       (NS_PER_S / 2) /* between two looks at how fast it goes */
 
 enum fill_step { FILL_COPY, FILL_RECORDS_STEP, FILL_LAST, FILL_DONE };
 
@@ -35,20 +47,28 @@ struct fill {
     uint64_t cursor; /* of the walk */
     bool walked;
     struct records_cursor records;
-    uint64_t since;       /* Z7; RECLAIM_NOTHING */
-    struct suffix found;  /* gathered */
-    uint32_t next, block; /* the first that is not confirmed, and its first block */
-    uint32_t sent, sent_block;
+    uint64_t since;                /* Z7; RECLAIM_NOTHING */
+    struct suffix found;           /* gathered */
+    uint32_t next;                 /* the first that is not confirmed */
+    uint32_t copied, copied_block; /* the first that is not in `blocks`, and its first block */
+    uint8_t *blocks;               /* the message, BLOCK_LIST_BYTES */
+    uint32_t byte_count, block_count;
+    bool complete; /* nothing more is added to it */
     uint32_t rows; /* of records on their way */
     bool rows_over;
     struct records_cursor rows_cursor; /* once they are confirmed */
     uint32_t tag;
     uint64_t retry_ns;
-    uint64_t copied;
+    uint64_t confirmed; /* items */
 };
 
 struct fills {
     struct fill slots[FILLS];
+    uint32_t turn;    /* the slot whose turn it is */
+    uint64_t poll_ns; /* when the last poll was, and the last step */
+    uint64_t step_ns;
+    uint64_t confirmed; /* items of all slots, since the last look at the rate */
+    uint64_t rate_ns;
 };
 
 /* --- which --- */
@@ -70,33 +90,58 @@ static struct fill *find(struct fills *fills, const struct shard_state *shard, u
 static void release(struct fill *fill)
 {
     suffix_clear(&fill->found);
+    free(fill->blocks);
     *fill = (struct fill){.since = RECLAIM_NOTHING};
 }
 
-/* The next shards that want it, as long as there is a slot. */
-static void begin_some(struct worker *worker)
+/* Without memory it is begun later. */
+static void begin_fill(struct worker *worker, struct fill *fill, struct shard_state *shard,
+                       uint32_t peer)
 {
+    uint8_t *blocks = malloc(BLOCK_LIST_BYTES);
+    if (!blocks)
+        return;
+    *fill = (struct fill){.shard = shard,
+                          .epoch = shard->epoch,
+                          .peer = peer,
+                          .since = RECLAIM_NOTHING,
+                          .blocks = blocks};
+    log_event(LOG_INFO, "filling", "worker=%u shard=%u epoch=%u server=%u", worker->number,
+              shard->id, shard->epoch, worker->peers[peer].server);
+}
+
+/* The next shards that want it, as long as there is a slot. False: none does, nor will before the next configuration. */
+static bool begin_some(struct worker *worker)
+{
+    bool any = false;
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         struct shard_state *shard = worker->shards[worker->config->shards[i].id];
+        any |= shard && shard->full_count < shard->backup_count;
         if (!shard || !shard->begun || shard->ending || shard->deposed)
             continue;
         for (uint32_t j = shard->full_count; j < shard->backup_count; j++) {
             struct fill *free_slot = find(worker->fills, NULL, 0);
             if (!free_slot)
-                return;
-            if (is_filled(shard, j) || find(worker->fills, shard, shard->backups[j]))
-                continue;
-            *free_slot = (struct fill){.shard = shard,
-                                       .epoch = shard->epoch,
-                                       .peer = shard->backups[j],
-                                       .since = RECLAIM_NOTHING};
-            log_event(LOG_INFO, "filling", "worker=%u shard=%u epoch=%u server=%u", worker->number,
-                      shard->id, shard->epoch, worker->peers[shard->backups[j]].server);
+                return true;
+            if (!is_filled(shard, j) && !find(worker->fills, shard, shard->backups[j]))
+                begin_fill(worker, free_slot, shard, shard->backups[j]);
         }
     }
+    return any;
 }
 
 /* --- COPY --- */
+
+/* Errors: those of control_message_send. */
+static int bring(struct worker *worker, struct fill *fill, const struct worker_peer *peer,
+                 Rowan__StoreEntries *body)
+{
+    body->shard = fill->shard->id;
+    body->epoch = fill->epoch;
+    fill->tag = worker_peer_tag(worker);
+    return control_message_send(peer->conn, fill->tag,
+                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, body));
+}
 
 struct gathering {
     struct fill *fill;
@@ -104,12 +149,14 @@ struct gathering {
     int error;
 };
 
+/* Its version is read when it is copied. */
 static void gather_item(void *context, uint64_t offset)
 {
     struct gathering *gathering = context;
+    __builtin_prefetch(pm_at(gathering->pm, offset));
+    __builtin_prefetch((const uint8_t *)pm_at(gathering->pm, offset) + ENTRY_ALIGN);
     if (!gathering->error)
-        gathering->error = suffix_add(&gathering->fill->found,
-                                      entry_version(pm_at(gathering->pm, offset)), offset);
+        gathering->error = suffix_add(&gathering->fill->found, UINT64_MAX, offset);
 }
 
 /* The next items; without memory none, and the walk stays where it is. */
@@ -117,51 +164,95 @@ static int gather(struct worker *worker, struct fill *fill)
 {
     struct gathering gathering = {.fill = fill, .pm = worker->common->pm};
     uint64_t cursor = fill->cursor;
-    suffix_clear(&fill->found);
-    fill->next = fill->block = 0;
-    fill->since = worker->epoch;
+    const uint32_t before = fill->found.count;
+    if (before == 0)
+        fill->since = worker->epoch;
     const bool more =
         index_walk(fill->shard->index, &cursor, FILL_BUCKETS, gather_item, &gathering);
-    if (gathering.error)
+    if (gathering.error) {
+        fill->found.count = before;
         return gathering.error;
+    }
     fill->walked = !more;
     fill->cursor = cursor;
     return 0;
 }
 
-static void list_blocks(const struct worker *worker, struct fill *fill, struct block_list *blocks)
+/* The blocks of the next item, as many as find space. */
+static void copy_item(struct worker *worker, struct fill *fill)
 {
-    fill->sent = fill->next;
-    fill->sent_block = fill->block;
-    for (; fill->sent < fill->found.count; fill->sent++, fill->sent_block = 0) {
-        const struct suffix_item *item = &fill->found.items[fill->sent];
-        const int added =
-            block_list_add(blocks, worker->common->pm, &worker->common->format, fill->shard->id,
-                           item->version, item->offset, &fill->sent_block);
-        if (added == 0)
-            return;
-        if (added < 0) /* a get of it is answered with the same */
-            log_event(LOG_ERROR, "entry_damaged", "worker=%u shard=%u version=%lx offset=%lu",
-                      worker->number, fill->shard->id, item->version, item->offset);
+    const struct entry_format *format = &worker->common->format;
+    const uint64_t offset = fill->found.items[fill->copied].offset;
+    const uint8_t *at = pm_at(worker->common->pm, offset);
+    const uint64_t room = STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES;
+    struct entry_header header;
+    if (entry_verify(format, at, room, &header) || header.shard != fill->shard->id) {
+        log_event(LOG_ERROR, "entry_damaged", "worker=%u shard=%u offset=%lu", worker->number,
+                  fill->shard->id, offset); /* a get of it is answered with the same */
+        header.blocks = 0;
     }
+    for (uint32_t i = 0; i < header.blocks; i++) {
+        const uint32_t bytes = entry_block_bytes(format, header.key_bytes, header.value_bytes, i);
+        if (i >= fill->copied_block) {
+            fill->complete = fill->block_count == BLOCK_LIST_BLOCKS ||
+                             fill->byte_count + bytes > BLOCK_LIST_BYTES ||
+                             (fill->block_count > 0 && FAULT(SHORT_BATCH));
+            if (fill->complete) {
+                fill->copied_block = i;
+                return;
+            }
+            memcpy(fill->blocks + fill->byte_count, at, bytes);
+            fill->byte_count += bytes;
+            fill->block_count++;
+        }
+        at += bytes;
+    }
+    fill->copied++;
+    fill->copied_block = 0;
+}
+
+/* All that was found is in the message: is more to be? No item is parted between two if it can be helped. */
+static bool gathers_more(const struct fill *fill)
+{
+    return !fill->walked && fill->block_count < BLOCK_LIST_BLOCKS / 2 &&
+           fill->byte_count < BLOCK_LIST_BYTES / 2;
+}
+
+static void empty_message(struct fill *fill)
+{
+    fill->byte_count = fill->block_count = 0;
+    fill->complete = false;
+}
+
+/* Z6. What was copied is copied anew, from the first block of an entry on: what the replica has of it may be gone. */
+static void take_back(struct fill *fill)
+{
+    fill->copied = fill->next;
+    fill->copied_block = 0;
+    empty_message(fill);
 }
 
 /* Errors: ROWAN_ENOMEM; those of control_message_send. */
 static int copy(struct worker *worker, struct fill *fill, const struct worker_peer *peer)
 {
-    struct block_list blocks;
-    blocks.count = blocks.bytes = 0;
-    if (fill->next == fill->found.count && !fill->walked) {
-        const int error = gather(worker, fill);
-        if (error)
-            return error;
+    for (uint32_t i = 0; i < FILL_ENTRIES && fill->copied < fill->found.count && !fill->complete;
+         i++)
+        copy_item(worker, fill);
+    if (!fill->complete && fill->copied < fill->found.count)
+        return 0;
+    if (!fill->complete && gathers_more(fill))
+        return gather(worker, fill);
+    fill->complete = true;
+    if (fill->byte_count == 0) {
+        fill->since = RECLAIM_NOTHING;
+        fill->step += fill->walked;
+        return 0;
     }
-    list_blocks(worker, fill, &blocks);
-    if (blocks.count)
-        return worker_peer_bring(worker, peer, fill->shard, &blocks, &fill->tag);
-    fill->next = fill->sent;
-    fill->step += fill->walked;
-    return 0;
+    ProtobufCBinaryData data = {.data = fill->blocks, .len = fill->byte_count};
+    Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
+    body.blocks = &data;
+    body.n_blocks = 1;
+    return bring(worker, fill, peer, &body);
 }
 
 /* --- RECORDS, LAST --- */
@@ -187,17 +278,6 @@ static void encode_stubs(struct worker *worker, const struct fill *fill,
         data[body->n_blocks++] = (ProtobufCBinaryData){.data = at, .len = bytes};
         at += bytes;
     }
-}
-
-/* Errors: those of control_message_send. */
-static int bring(struct worker *worker, struct fill *fill, const struct worker_peer *peer,
-                 Rowan__StoreEntries *body)
-{
-    body->shard = fill->shard->id;
-    body->epoch = fill->epoch;
-    fill->tag = worker_peer_tag(worker);
-    return control_message_send(peer->conn, fill->tag,
-                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, body));
 }
 
 /* Errors: those of control_message_send and records_list. */
@@ -252,7 +332,7 @@ static void tell(struct worker *worker, struct fill *fill, uint64_t now_ns)
 static void finish(struct worker *worker, struct fill *fill)
 {
     log_event(LOG_INFO, "filled", "worker=%u shard=%u epoch=%u server=%u items=%lu", worker->number,
-              fill->shard->id, fill->epoch, worker->peers[fill->peer].server, fill->copied);
+              fill->shard->id, fill->epoch, worker->peers[fill->peer].server, fill->confirmed);
     fill->shard->filled |= UINT32_C(1) << place_of(fill);
     fill->since = RECLAIM_NOTHING;
     fill->step = FILL_DONE;
@@ -305,30 +385,87 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
     return false;
 }
 
-bool worker_fill_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+/* --- when, and how fast --- */
+
+/* False: clients wait. */
+static bool may_step(struct fills *fills, bool clients, uint64_t now_ns, uint64_t *wake_ns)
 {
-    bool any = false;
+    const bool slow = now_ns - fills->poll_ns > FILL_TURN_NS;
+    fills->poll_ns = now_ns;
+    if (clients && slow && now_ns < fills->step_ns + FILL_REST_NS) {
+        wake_at(wake_ns, fills->step_ns + FILL_REST_NS);
+        return false;
+    }
+    fills->step_ns = now_ns;
+    return true;
+}
+
+/* Objects that are still to be confirmed. */
+static uint64_t count_left(const struct worker *worker)
+{
+    uint64_t left = 0;
+    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
+        const struct shard_state *shard = worker->shards[worker->config->shards[i].id];
+        for (uint32_t j = shard ? shard->full_count : 0; shard && j < shard->backup_count; j++) {
+            const struct fill *fill = find(worker->fills, shard, shard->backups[j]);
+            const uint64_t items = index_items(shard->index), done = fill ? fill->confirmed : 0;
+            if (!is_filled(shard, j) && items > done)
+                left += items - done;
+        }
+    }
+    return left;
+}
+
+static void count_rate(struct worker *worker, uint64_t now_ns)
+{
+    struct fills *fills = worker->fills;
+    const uint64_t passed_ns = now_ns - fills->rate_ns;
+    if (passed_ns < FILL_RATE_NS && worker->fill_wanted)
+        return;
+    const uint64_t rate =
+        fills->rate_ns && worker->fill_wanted ? fills->confirmed * NS_PER_S / passed_ns : 0;
+    atomic_store_explicit(&worker->counts.fill_left, count_left(worker), memory_order_relaxed);
+    atomic_store_explicit(&worker->counts.fill_rate, rate, memory_order_relaxed);
+    fills->rate_ns = worker->fill_wanted ? now_ns : 0;
+    fills->confirmed = 0;
+}
+
+static bool make_fills(struct worker *worker)
+{
+    if (worker->fills)
+        return true;
+    worker->fills = calloc(1, sizeof *worker->fills);
+    for (uint32_t i = 0; worker->fills && i < FILLS; i++)
+        release(&worker->fills->slots[i]);
+    return worker->fills;
+}
+
+bool worker_fill_poll(struct worker *worker, bool clients, uint64_t now_ns, uint64_t *wake_ns)
+{
     if (!worker->fill_wanted)
         return false;
-    if (!worker->fills) {
-        worker->fills = calloc(1, sizeof *worker->fills);
-        if (!worker->fills) {
-            wake_at(wake_ns, now_ns + FILL_SPACE_NS);
-            return false;
-        }
-        for (uint32_t i = 0; i < FILLS; i++)
-            release(&worker->fills->slots[i]);
+    if (!make_fills(worker)) {
+        wake_at(wake_ns, now_ns + FILL_SPACE_NS);
+        return false;
     }
+    struct fills *fills = worker->fills;
+    bool used = false;
     for (uint32_t i = 0; i < FILLS; i++) {
-        if (worker->fills->slots[i].shard && is_stale(&worker->fills->slots[i]))
-            release(&worker->fills->slots[i]);
+        if (fills->slots[i].shard && is_stale(&fills->slots[i]))
+            release(&fills->slots[i]);
+        used |= fills->slots[i].shard != NULL;
     }
-    begin_some(worker);
+    worker->fill_wanted = begin_some(worker) || used;
+    count_rate(worker, now_ns);
+    if (!may_step(fills, clients, now_ns, wake_ns))
+        return false;
     for (uint32_t i = 0; i < FILLS; i++) {
-        if (worker->fills->slots[i].shard)
-            any |= advance(worker, &worker->fills->slots[i], now_ns, wake_ns);
+        struct fill *fill = &fills->slots[fills->turn];
+        fills->turn = (fills->turn + 1) % FILLS;
+        if (fill->shard && advance(worker, fill, now_ns, wake_ns))
+            return true;
     }
-    return any;
+    return false;
 }
 
 /* --- answers --- */
@@ -337,11 +474,14 @@ bool worker_fill_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 static void confirmed(struct worker *worker, struct fill *fill)
 {
     if (fill->step == FILL_COPY) {
-        fill->copied += fill->sent - fill->next;
-        fill->next = fill->sent;
-        fill->block = fill->sent_block;
-        if (fill->next == fill->found.count)
+        fill->confirmed += fill->copied - fill->next;
+        worker->fills->confirmed += fill->copied - fill->next;
+        fill->next = fill->copied;
+        empty_message(fill);
+        if (fill->next == fill->found.count) {
+            fill->next = fill->copied = fill->found.count = 0;
             fill->since = RECLAIM_NOTHING;
+        }
     } else if (fill->step == FILL_RECORDS_STEP) {
         fill->records = fill->rows_cursor;
         fill->step += fill->rows_over;
@@ -361,7 +501,7 @@ bool worker_fill_answered(struct worker *worker, const struct worker_peer *peer,
         fill->tag = 0;
         fill->retry_ns = now_ns;
         if (error) {
-            fill->block = 0; /* what it has of the entry may be gone */
+            take_back(fill);
             fill->retry_ns =
                 now_ns +
                 (error == ROWAN_EAGAIN || error == ROWAN_EBUSY ? FILL_RETRY_NS : FILL_SPACE_NS);
@@ -382,7 +522,7 @@ void worker_fill_peer_down(struct worker *worker, const struct worker_peer *peer
         if (!fill->shard || &worker->peers[fill->peer] != peer)
             continue;
         fill->tag = 0;
-        fill->block = 0;
+        take_back(fill);
     }
 }
 

@@ -5,8 +5,8 @@
 
 #include "server/worker/worker_state.h"
 
-/* Once per poll. True if anything moved; lowers *wake_ns. */
-bool worker_fill_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+/* Once per poll; `clients`: requests came in this one. True if anything moved; lowers *wake_ns. */
+bool worker_fill_poll(struct worker *worker, bool clients, uint64_t now_ns, uint64_t *wake_ns);
 
 /* An answer of a peer: true if it was to a message of filling. A peer's connection has gone. */
 bool worker_fill_answered(struct worker *worker, const struct worker_peer *peer, uint32_t tag,

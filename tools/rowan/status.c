@@ -119,6 +119,9 @@ static const struct {
     NUMBER(start_scanned),
     NUMBER(damaged_places),
     NUMBER(checkpoints),
+    NUMBER(fill_left),
+    NUMBER(fill_rate),
+    NUMBER(lease_left_ms),
 };
 
 static void add_numbers(json_t *object, const Rowan__ServerStatus *status)
@@ -158,6 +161,7 @@ static json_t *server_json(const struct cluster_config *config, const struct mem
 struct counts {
     uint32_t silent, recovering, incomplete, under_replicated, filling;
     uint64_t start_scanned, start_segments; /* of all that start */
+    uint64_t fill_left, fill_rate, fill_s;  /* of all; the longest estimate, 0: none yet */
 };
 
 static struct counts count(const struct view *view)
@@ -169,8 +173,13 @@ static struct counts count(const struct view *view)
         counts.silent += call->error != 0;
         if (call->error)
             continue;
-        counts.start_scanned += call->reply->server_status->start_scanned;
-        counts.start_segments += call->reply->server_status->start_segments;
+        const Rowan__ServerStatus *status = call->reply->server_status;
+        counts.start_scanned += status->start_scanned;
+        counts.start_segments += status->start_segments;
+        counts.fill_left += status->fill_left;
+        counts.fill_rate += status->fill_rate;
+        const uint64_t fill_s = status->fill_rate ? status->fill_left / status->fill_rate + 1 : 0;
+        counts.fill_s = fill_s > counts.fill_s ? fill_s : counts.fill_s;
     }
     for (uint32_t i = 0; i < config->shard_count; i++) {
         counts.recovering += is_recovering(view, &config->shards[i]);
@@ -206,7 +215,7 @@ static void print_server(const Rowan__ServerStatus *status)
         objects += status->shards[i]->objects;
     printf(
         "%6u  %-6s  %-10s  %-4s  %8llu %8llu %9llu %8llu %8llu %8llu %6.2f  %-4s  %11llu %11llu  "
-        "%11llu %11llu %9llu %9llu  %7u %7u %8u  %8llus\n",
+        "%11llu %11llu %9llu %9llu  %7u %7u %8u  %8llu  %8llus\n",
         status->server, status->fabric, status->durability, status->pm_backend,
         (unsigned long long)status->segments, (unsigned long long)status->segments_free,
         (unsigned long long)status->segments_committed,
@@ -216,7 +225,16 @@ static void print_server(const Rowan__ServerStatus *status)
         (unsigned long long)status->tombstones, (unsigned long long)status->puts,
         (unsigned long long)status->gets, (unsigned long long)status->deletes,
         (unsigned long long)status->syncs, status->workers, status->digests, status->reactors,
-        (unsigned long long)status->uptime_seconds);
+        (unsigned long long)status->lease_left_ms, (unsigned long long)status->uptime_seconds);
+}
+
+static void print_filling(const struct counts *counts)
+{
+    printf("Filling: %u shards, %llu objects are left, %llu a second", counts->filling,
+           (unsigned long long)counts->fill_left, (unsigned long long)counts->fill_rate);
+    if (counts->fill_s > 0)
+        printf(": about %llu s", (unsigned long long)counts->fill_s);
+    printf(".\n");
 }
 
 static void print_status(const struct view *view, const struct counts *counts)
@@ -230,10 +248,10 @@ static void print_status(const struct view *view, const struct counts *counts)
     printf("\n\n");
     printf(
         "%6s  %-6s  %-10s  %-4s  %8s %8s %9s %8s %8s %8s %6s  %-4s  %11s %11s  %11s %11s %9s %9s  "
-        "%7s %7s %8s  %9s\n",
+        "%7s %7s %8s  %8s  %9s\n",
         "server", "fabric", "durability", "pm", "segments", "free", "committed", "live MiB",
         "dead MiB", "cleaned", "w-amp", "full", "objects", "tombstones", "puts", "gets", "deletes",
-        "syncs", "workers", "digests", "reactors", "uptime");
+        "syncs", "workers", "digests", "reactors", "lease ms", "uptime");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error)
@@ -249,7 +267,8 @@ static void print_status(const struct view *view, const struct counts *counts)
         "for each byte of a write, in whole segments. Objects: index items of all replicas that "
         "the server holds, deleted keys included. Tombstones: deleted keys; they go when all "
         "replicas "
-        "have closed the segments that hold them, and no older version is left.\n");
+        "have closed the segments that hold them, and no older version is left. Lease ms: how long "
+        "the server may go on answering clients, if nobody renews its lease.\n");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error && call->reply->server_status->damaged_places > 0)
@@ -263,6 +282,8 @@ static void print_status(const struct view *view, const struct counts *counts)
         printf("Replicas: %u shards have fewer than %u, as others failed or came without whole "
                "data; rowan shards shows who is left. New ones are being filled of %u.\n",
                counts->under_replicated, config->replicas, counts->filling);
+    if (counts->filling > 0)
+        print_filling(counts);
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct share share = share_of(config, config->members[i].server);
         if (!cluster_wants(config, config->members[i].server))
