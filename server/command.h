@@ -91,10 +91,11 @@ struct command_release {
     bool leaves;
 };
 
-/* A shard, and the worker that leads it if this server does. */
+/* A shard, the worker that leads it if this server does, and who is asked about its completion records. */
 struct command_read {
     struct shard_state *shard;
     uint32_t worker;
+    struct inbox *questions; /* records_ask */
 };
 
 struct command {

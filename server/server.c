@@ -32,7 +32,7 @@ static int create_roles(struct server *server)
     if (!error)
         error = clean_create(&server->common,
                              options->clean_percent ? options->clean_percent : CLEAN_LIVE_PERCENT,
-                             !options->no_checkpoints, server->workers, &server->clean);
+                             !options->no_checkpoints, &server->clean);
     if (error)
         return error;
     struct control_options control = {.cm = options->cm,
@@ -155,6 +155,7 @@ int server_attach(struct server *server, struct reactor **reactors, uint32_t cou
             struct digest *digest = server->digests[role - 1 - workers];
             inbox_set_reactor(digest_inbox(digest), reactor);
             inbox_set_reactor(digest_outbox(digest), reactors[0]);
+            inbox_set_reactor(digest_clean_inbox(digest), reactor);
         }
         if (error)
             return error;

@@ -460,7 +460,7 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 }
 
 int clean_create(struct server_common *common, uint32_t live_percent, bool checkpoints,
-                 struct worker **workers, struct clean **out)
+                 struct clean **out)
 {
     struct clean *clean = calloc(1, sizeof *clean);
     if (!clean)
@@ -468,7 +468,6 @@ int clean_create(struct server_common *common, uint32_t live_percent, bool check
     clean->common = common;
     clean->live_percent = live_percent;
     clean->checkpoints = checkpoints;
-    clean->workers = workers;
     int error = inbox_init(&clean->inbox, COMMAND_CAPACITY);
     if (!error)
         error = inbox_init(&clean->outbox, COMMAND_CAPACITY);

@@ -17,13 +17,10 @@ struct clean;
 /* A segment with as many per cent of live bytes, or more, is cleaned only if there is no space at all. */
 enum { CLEAN_LIVE_PERCENT = 75, CLEAN_MAX_PERCENT = 95 };
 
-struct worker;
-
 /* It does nothing before it is given shards to read (COMMAND_READ); one that has left the server it is given to be freed
- * (COMMAND_SHARD). `workers` are those that lead them, and outlive it. Errors:
- * ROWAN_ENOMEM. */
+ * (COMMAND_SHARD). Errors: ROWAN_ENOMEM. */
 int clean_create(struct server_common *common, uint32_t live_percent, bool checkpoints,
-                 struct worker **workers, struct clean **out);
+                 struct clean **out);
 void clean_destroy(struct clean *clean);
 enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns);
 

@@ -1,9 +1,9 @@
 /* Checkpoints (store/checkpoint.h): now and then this role writes one, beside what others do, and then drops the one
  * before.
  *
- *   REST --> COVERED --> SHARDS --> ITEMS --> COMMIT --(led here)--> RECORDS_TOLD
- *    ^                     ^ |                    |                         |
- *    |                     \-+--(one more shard)--+-------------------------/
+ *   REST --> COVERED --> SHARDS --> ITEMS --> COMMIT --> RECORDS_TOLD
+ *    ^                     ^ |                                  |
+ *    |                     \-+--(one more shard)----------------/
  *    |                       v
  *    \--(fenced)-- ENDED <--(fenced)-- FENCE
  *
@@ -17,8 +17,8 @@
  *      after any crash. So before the checkpoint is whole, all those entries are committed, which makes them durable here
  *      (C2), and a fence has made durable what this role copied. What they supersede may then lie in a covered segment: the
  *      start does not need it.
- *  Y3  Completion records and clients are told by the workers after the covered segments were COMMITTED, so what is missing
- *      there nobody will ask for.
+ *  Y3  Completion records and clients are told by the shards' owners after the covered segments were COMMITTED, so what is
+ *      missing there nobody will ask for. Of a shard that is backed here it is what its suffix loses by then, too.
  *  Y4  END is stored when all other blocks are durable, and the checkpoint before is dropped when END is.
  *  Y5  Checkpoints leave the reserve alone (V4): where that begins, none is written, and the last one is dropped.
  */
@@ -30,7 +30,6 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/clean/clean_state.h"
-#include "server/worker/worker.h"
 
 enum {
     CHECKPOINT_STEP_BYTES = 64 << 10, /* written in a poll */
@@ -303,12 +302,7 @@ static bool wait_for_commit(struct clean *clean, int *error)
         *error = ROWAN_EAGAIN;
         return false;
     }
-    if (shard->primary) {
-        all->step = CHECKPOINT_RECORDS_TOLD;
-    } else {
-        all->shard++;
-        all->step = CHECKPOINT_SHARDS;
-    }
+    all->step = CHECKPOINT_RECORDS_TOLD;
     return true;
 }
 
@@ -321,7 +315,7 @@ static bool list_records(struct clean *clean, int *error)
         question->lists = true;
         question->shard = (uint16_t)all->shard;
         question->wake = &clean->inbox;
-        all->asking = worker_ask(clean->workers[clean->owners[all->shard]], question);
+        all->asking = records_ask(clean->questions[all->shard], question);
         return all->asking;
     }
     if (!atomic_load_explicit(&question->answered, memory_order_acquire))

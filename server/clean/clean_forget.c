@@ -19,7 +19,10 @@ void clean_read(struct clean *clean, const struct command_read *read)
     struct shard_state *shard = read->shard;
     if (shard->filling && clean->started && clean->log.open)
         log_close(&clean->log); /* as digest.c, take_shard */
+    if (clean->shards[shard->id] && shard->primary != clean->led[shard->id])
+        clean_checkpoint_abort(clean); /* the old owner has told of a part of its records */
     clean->shards[shard->id] = shard;
+    clean->questions[shard->id] = read->questions;
     note_leader(clean, shard->id, shard->primary, read->worker);
 }
 

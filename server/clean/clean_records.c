@@ -12,7 +12,6 @@
  *      of an operation at most, until both segments are cleaned in one run; it does not double them.
  */
 #include "server/clean/clean_state.h"
-#include "server/worker/worker.h"
 
 enum { CLEAN_LOOKS_AHEAD = 256 }; /* blocks */
 
@@ -81,7 +80,7 @@ static void ask(struct clean *clean, const struct entry_header *first, uint32_t 
     question->wake = &clean->inbox;
     atomic_store_explicit(&question->answered, false, memory_order_relaxed);
     clean->asked = worker;
-    clean->asking = worker_ask(clean->workers[worker], question);
+    clean->asking = records_ask(clean->questions[first->shard], question);
 }
 
 bool clean_records_poll(struct clean *clean)

@@ -163,7 +163,7 @@ enum clean_checkpoint_step {
     CHECKPOINT_SHARDS,       /* the next shard is to begin */
     CHECKPOINT_ITEMS,        /* its index is written, and does not grow meanwhile */
     CHECKPOINT_COMMIT,       /* what it leads to outside of covered segments is not committed yet */
-    CHECKPOINT_RECORDS_TOLD, /* its worker tells its completion records */
+    CHECKPOINT_RECORDS_TOLD, /* its owner tells its completion records */
     CHECKPOINT_FENCE,
     CHECKPOINT_ENDED, /* END is not durable yet */
 };
@@ -183,7 +183,7 @@ struct clean_checkpoint {
     bool leads;               /* a worker of this server leads the shard, as was written */
     struct pm_ticket fence;
     struct records_question question;
-    bool asking; /* the worker has it, or has answered it */
+    bool asking; /* the owner has it, or has answered it */
     bool drops;  /* there may be segments that no checkpoint needs any more */
 
     bool wanted; /* there may be something to do */
@@ -200,9 +200,9 @@ struct clean {
     uint32_t live_percent;
     bool checkpoints; /* are to be written */
     struct inbox inbox, outbox;
-    struct worker **workers;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
     uint32_t owners[STORE_SHARD_IDS];            /* by id: the worker that leads it */
+    struct inbox *questions[STORE_SHARD_IDS];    /* by id: its owner's (records_ask) */
     bool led[STORE_SHARD_IDS];                   /* by id: one of our workers leads it */
     uint32_t leads[UINT8_MAX + 1];               /* by number: shards that this worker leads */
     struct shard_state *leaving; /* that have left the server: a list by next_owned, */
@@ -234,7 +234,7 @@ struct clean {
     /* Completion records (clean_records.c). */
     struct clean_client clients[CLEAN_CLIENTS];
     struct records_question question;
-    bool asking;    /* a worker has it, or has answered it */
+    bool asking;    /* an owner has it, or has answered it */
     uint32_t asked; /* which */
     uint64_t victims_begun;
     struct records_table stubs; /* K8: operations of which this run has written one; 32 B each */

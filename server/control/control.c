@@ -83,6 +83,19 @@ struct inbox *control_owner(struct control *control, const struct shard *row)
                : digest_inbox(control->digests[row->id % control->options.digests]);
 }
 
+int control_tell_clean(struct control *control, const struct shard *row, struct shard_state *shard)
+{
+    const struct command_read read = {
+        .shard = shard,
+        .worker = row->worker,
+        .questions =
+            row->primary == control->common->server
+                ? worker_clean_inbox(control->workers[row->worker])
+                : digest_clean_inbox(control->digests[row->id % control->options.digests])};
+    return command_push(clean_inbox(control->clean),
+                        &(struct command){.kind = COMMAND_READ, .read = read});
+}
+
 void control_wake_digests(struct control *control)
 {
     for (uint32_t i = 0; i < control->options.digests; i++)

@@ -279,11 +279,7 @@ static int hand_on(struct control *control, uint32_t position)
     atomic_store_explicit(&shard->recovering, leads(control, row), memory_order_relaxed);
     int error = command_push(control_owner(control, row),
                              &(struct command){.kind = COMMAND_SHARD, .shard = shard});
-    if (!error)
-        error = command_push(clean_inbox(control->clean),
-                             &(struct command){.kind = COMMAND_READ,
-                                               .read = {.shard = shard, .worker = row->worker}});
-    return error;
+    return error ? error : control_tell_clean(control, row, shard);
 }
 
 /* One that is to be promoted once the configuration is committed stays in its epoch until then. */

@@ -283,9 +283,7 @@ static int hand_out_shard(struct control *control, uint32_t position)
         return error;
     }
     control->shards[position] = shard;
-    return command_push(
-        clean_inbox(control->clean),
-        &(struct command){.kind = COMMAND_READ, .read = {.shard = shard, .worker = row->worker}});
+    return control_tell_clean(control, row, shard);
 }
 
 /* From now on they hold only what they say (reclaim.h). */

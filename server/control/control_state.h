@@ -206,6 +206,9 @@ int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMe
 
 /* The owner of a shard that this server holds: the worker that leads it, or the digest role that applies it. */
 struct inbox *control_owner(struct control *control, const struct shard *row);
+
+/* Tells the clean role of it. Errors: those of command_push. */
+int control_tell_clean(struct control *control, const struct shard *row, struct shard_state *shard);
 void control_wake_digests(struct control *control);
 
 /* --- control_zone.c --- */

@@ -482,6 +482,7 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         busy |= recover_help(&digest->part, now_ns, wake_ns);
     busy |= digest_store_poll(digest, wake_ns);
     busy |= digest_release_poll(digest);
+    busy |= digest_tail_answer(digest);
     if (digest->missing || digest->gap != DIGEST_NOWHERE)
         busy |= seek_missing(digest, wake_ns);
     busy |= command_answer(&digest->queries, &digest->outbox, digest->common->pm,
@@ -509,10 +510,15 @@ int digest_create(struct server_common *common, uint32_t number, struct digest *
     error = inbox_init(&digest->outbox, COMMAND_CAPACITY);
     if (error)
         goto fail_inbox;
+    error = inbox_init(&digest->record_questions, DIGEST_ASKED);
+    if (error)
+        goto fail_outbox;
     reclaim_join(&common->reclaim, &digest->reclaim);
     *out = digest;
     return 0;
 
+fail_outbox:
+    inbox_fini(&digest->outbox);
 fail_inbox:
     inbox_fini(&digest->inbox);
 fail:
@@ -526,6 +532,7 @@ void digest_destroy(struct digest *digest)
         return;
     command_drain(&digest->inbox);
     command_drain(&digest->outbox);
+    inbox_fini(&digest->record_questions);
     inbox_fini(&digest->outbox);
     inbox_fini(&digest->inbox);
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
@@ -546,6 +553,11 @@ struct inbox *digest_inbox(struct digest *digest)
 struct inbox *digest_outbox(struct digest *digest)
 {
     return &digest->outbox;
+}
+
+struct inbox *digest_clean_inbox(struct digest *digest)
+{
+    return &digest->record_questions;
 }
 
 uint64_t digest_entries(const struct digest *digest)

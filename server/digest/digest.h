@@ -23,8 +23,9 @@ void digest_destroy(struct digest *digest);
 
 poll_function digest_poll;
 
-struct inbox *digest_inbox(struct digest *digest);  /* from the control role */
-struct inbox *digest_outbox(struct digest *digest); /* to the control role */
+struct inbox *digest_inbox(struct digest *digest);       /* from the control role */
+struct inbox *digest_outbox(struct digest *digest);      /* to the control role */
+struct inbox *digest_clean_inbox(struct digest *digest); /* from the clean role: records_ask */
 
 /* Entries applied since start. Any thread. */
 uint64_t digest_entries(const struct digest *digest);

@@ -10,6 +10,8 @@
 
 #define DIGEST_NO_MEMORY "no memory for a change of the configuration"
 
+enum { DIGEST_ASKED = 2 }; /* questions about records that wait */
+
 #define DIGEST_NOWHERE UINT32_MAX /* no position in a segment */
 
 /* How soon to look at the open segment: nobody wakes a digest role for what lands in it. */
@@ -32,7 +34,8 @@ struct digest {
     struct server_common *common;
     uint32_t number;
     struct inbox inbox, outbox;
-    struct recover_part *part; /* of the start, while it lasts */
+    struct inbox record_questions; /* from the clean role */
+    struct recover_part *part;     /* of the start, while it lasts */
     struct reclaim_role reclaim;
     uint64_t epoch;    /* of this poll: what it finds is held since then */
     bool has_all;      /* each shard that was handed out to it has been taken */
@@ -111,14 +114,17 @@ void digest_ask_soon(struct digest *digest, struct shard_state *shard);
 /* The shard is this role's from now on. */
 void digest_tail_take(struct digest *digest, struct shard_state *shard);
 
-/* What was added is settled, up to there. */
-void digest_tail_settled(struct shard_state *shard);
+/* What was added is settled, up to there. False: the epoch is not reconciled yet. */
+bool digest_tail_settled(struct shard_state *shard);
 
 /* The primary says that these versions are gone. */
 void digest_tail_gone(struct shard_state *shard, const struct prefix_range *range);
 
 /* Now and then. */
 void digest_tail_age(struct digest *digest);
+
+/* A question about completion records is answered. False: there was none. */
+bool digest_tail_answer(struct digest *digest);
 
 /* Nothing that the suffix names is cleaned away until digest_tail_release; D6. */
 void digest_tail_hold(struct digest *digest, struct shard_state *shard);

@@ -9,9 +9,11 @@
  *  D8  An operation whose entry was applied is in the suffix or in `completed` as long as its client may ask for it again,
  *      as far as memory goes.
  */
+#include "common/base/error.h"
 #include "common/base/log.h"
 #include "server/digest/digest_state.h"
 #include "server/shard/keep.h"
+#include "server/shard/records_question.h"
 
 void digest_tail_take(struct digest *digest, struct shard_state *shard)
 {
@@ -23,10 +25,12 @@ void digest_tail_take(struct digest *digest, struct shard_state *shard)
 }
 
 /* D7: of an epoch that is reconciled, `settled` has not risen. */
-void digest_tail_settled(struct shard_state *shard)
+bool digest_tail_settled(struct shard_state *shard)
 {
-    if (version_epoch(atomic_load_explicit(&shard->commit, memory_order_relaxed)) == shard->epoch)
-        suffix_drop(&shard->suffix, atomic_load_explicit(&shard->settled, memory_order_relaxed));
+    if (version_epoch(atomic_load_explicit(&shard->commit, memory_order_relaxed)) != shard->epoch)
+        return false;
+    suffix_drop(&shard->suffix, atomic_load_explicit(&shard->settled, memory_order_relaxed));
+    return true;
 }
 
 /* Without memory they look as if they were missing: another replica may show them, or nobody. */
@@ -45,6 +49,24 @@ void digest_tail_age(struct digest *digest)
         for (struct shard_state *shard = digest->owned; shard; shard = shard->next_owned)
             completed_age(&shard->completed);
     digest->age_ns = digest->now_ns + CLIENTS_KEEP_NS;
+}
+
+/* D7: where that may not leave the suffix yet, it is asked again later. */
+bool digest_tail_answer(struct digest *digest)
+{
+    struct records_question *question = inbox_pop(&digest->record_questions);
+    if (!question)
+        return false;
+    struct shard_state *shard = digest->shards[question->shard];
+    question->listed_count = ROWAN_EAGAIN;
+    if (shard && digest_tail_settled(shard)) {
+        suffix_sort(&shard->suffix);
+        question->listed_count =
+            (int)completed_list(&shard->completed, &question->cursor, question->listed,
+                                RECORDS_QUESTION_ROWS, &question->listed_all);
+    }
+    records_answer(question);
+    return true;
 }
 
 void digest_tail_hold(struct digest *digest, struct shard_state *shard)

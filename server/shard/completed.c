@@ -76,6 +76,23 @@ void completed_age(struct completed *completed)
         completed_clear(completed);
 }
 
+/* From the last to the first, as what leaves moves others to the front only. The cursor's `clients` says that it has begun. */
+uint32_t completed_list(const struct completed *completed, struct records_cursor *cursor,
+                        struct records_row *rows, uint32_t max, bool *over)
+{
+    uint32_t left =
+        cursor->clients && cursor->bucket < completed->count ? cursor->bucket : completed->count;
+    uint32_t count = 0;
+    for (; left > 0 && count < max; count++) {
+        const struct completed_item *item = &completed->items[--left];
+        rows[count] = (struct records_row){
+            .client = item->client, .operation = item->operation, .version = item->version};
+    }
+    *cursor = (struct records_cursor){.clients = true, .bucket = left};
+    *over = left == 0;
+    return count;
+}
+
 void completed_clear(struct completed *completed)
 {
     free(completed->items);

@@ -17,6 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "server/shard/records.h"
+
 enum {
     COMPLETED_MAX = 1 << 16,
     ACKNOWLEDGED_PLACES = 4096, /* 32 KiB; a power of two */
@@ -71,6 +73,10 @@ void completed_add(struct completed *completed, uint32_t client, uint32_t operat
 
 /* A period is over: what was there when the last one ended goes. */
 void completed_age(struct completed *completed);
+
+/* completed_list: as records_list. */
+uint32_t completed_list(const struct completed *completed, struct records_cursor *cursor,
+                        struct records_row *rows, uint32_t max, bool *over);
 
 /* Nothing is kept any more, and the memory is freed. */
 void completed_clear(struct completed *completed);

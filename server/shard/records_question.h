@@ -1,4 +1,4 @@
-/* records_question.h - what the clean role asks the worker that owns a shard about completion records.
+/* records_question.h - what the clean role asks the owner of a shard about completion records.
  *
  * Before an entry goes for good: may somebody still ask whether its operation was done?
  *
@@ -8,7 +8,8 @@
  * about entries of COMMITTED segments only: the record of a
  * write that is still in flight is not there yet.
  *
- * For a checkpoint: all records and clients of a shard, some in each answer (records_list).
+ * For a checkpoint: all records and clients of a shard, some in each answer (records_list); at a backup what it knows of
+ * entries that are settled (completed_list).
  */
 #ifndef SERVER_RECORDS_QUESTION_H
 #define SERVER_RECORDS_QUESTION_H
@@ -17,12 +18,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/assert.h"
 #include "common/reactor/inbox.h"
 #include "server/shard/records.h"
 
 enum { RECORDS_QUESTION_ROWS = 64 };
 
-/* The asker's, but from worker_ask until it has seen `answered` (acquire). */
+/* The asker's, but from records_ask until it has seen `answered` (acquire). */
 struct records_question {
     uint32_t count;
     struct records_question_row {
@@ -36,11 +38,28 @@ struct records_question {
     uint16_t shard;
     struct records_cursor cursor;
     struct records_row listed[RECORDS_QUESTION_ROWS];
-    int listed_count; /* the answer; errors: those of records_list, ROWAN_EAGAIN (the worker does not own the shard yet) */
+    int listed_count; /* the answer; errors: those of records_list, ROWAN_EAGAIN (the shard is not its yet) */
     bool listed_all;
 
     struct inbox *wake; /* whose consumer is woken by the answer; NULL: nobody */
     _Atomic bool answered;
 };
+
+/* records_ask: the clean role's. The owner of that inbox answers in a later poll; the question must stay where it is until
+ * then. False: too many wait, nothing was asked. */
+static inline bool records_ask(struct inbox *inbox, struct records_question *question)
+{
+    ASSERT(question->count <= RECORDS_QUESTION_ROWS);
+    atomic_store_explicit(&question->answered, false, memory_order_relaxed);
+    return inbox_push(inbox, question);
+}
+
+static inline void records_answer(struct records_question *question)
+{
+    struct inbox *wake = question->wake;
+    atomic_store_explicit(&question->answered, true, memory_order_release);
+    if (wake) /* the question is its asker's again */
+        inbox_wake(wake);
+}
 
 #endif

@@ -12,7 +12,7 @@
  *      reconciled, at 16 B of memory each.
  *  R7  A record stub gives back a completion record, nothing else. Neither a stub nor an entry gives one that nobody asks
  *      for, as far as the workers' tables of clients tell (recover_clients.h). At a backup, of which no table speaks, the
- *      newest at or below its settled version are kept, as many as completed.h holds.
+ *      newest at or below its settled version are kept, as many as completed.h holds; a checkpoint tells those it covers.
  *  R10 All parts join into one log, so that a start on a full PM takes no more segments than it fills. It is a part's while
  *      that copies an entry. Another that comes then has done nothing with its block, and comes back with it in its next poll.
  */

@@ -305,7 +305,11 @@ static int restore_records(struct recover_part *part, struct shard_state *shard,
                                             .version = row.version,
                                             .client_id = row.client,
                                             .operation = row.operation};
-        if (row.version == 0)
+        if (!shard->primary && row.version > 0)
+            completed_add(&shard->completed, row.client, row.operation, row.version);
+        else if (!shard->primary)
+            continue; /* a client's lowest number: it comes with commit versions */
+        else if (row.version == 0)
             records_found_lowest(&shard->records, row.client, row.operation);
         else if (recover_clients_ask(&part->recover->clients, &header))
             error = records_add(&shard->records, row.client, row.operation, row.version);
@@ -327,7 +331,7 @@ int recover_checkpoint_apply(struct recover_part *part, struct recover_shard *of
         return restore_shard(of, &value.shard);
     if (value.kind == CHECKPOINT_BUCKETS)
         return restore_buckets(part, of, &value);
-    if (value.kind == CHECKPOINT_RECORDS && of->state->primary)
+    if (value.kind == CHECKPOINT_RECORDS)
         return restore_records(part, of->state, &value);
     return 0;
 }

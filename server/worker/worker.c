@@ -522,10 +522,3 @@ struct inbox *worker_clean_inbox(struct worker *worker)
 {
     return &worker->record_questions;
 }
-
-bool worker_ask(struct worker *worker, struct records_question *question)
-{
-    ASSERT(question->count <= RECORDS_QUESTION_ROWS);
-    atomic_store_explicit(&question->answered, false, memory_order_relaxed);
-    return inbox_push(&worker->record_questions, question);
-}

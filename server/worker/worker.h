@@ -31,11 +31,7 @@ poll_function worker_poll;
 struct fabric_endpoint *worker_endpoint(struct worker *worker);
 struct inbox *worker_inbox(struct worker *worker);       /* from the control role */
 struct inbox *worker_outbox(struct worker *worker);      /* to the control role */
-struct inbox *worker_clean_inbox(struct worker *worker); /* from the clean role: worker_ask */
-
-/* worker_ask: the clean role's. The worker answers in a later poll (server/shard/records_question.h); the question must
- * stay where it is until then. False: too many wait, nothing was asked. */
-bool worker_ask(struct worker *worker, struct records_question *question);
+struct inbox *worker_clean_inbox(struct worker *worker); /* from the clean role: records_ask */
 
 const struct worker_counts *worker_counts(const struct worker *worker);
 

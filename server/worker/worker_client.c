@@ -181,14 +181,11 @@ bool worker_client_answer(struct worker *worker)
     struct records_question *question;
     uint32_t answers = 0;
     while (answers < WORKER_ANSWERS && (question = inbox_pop(&worker->record_questions))) {
-        struct inbox *wake = question->wake;
         if (question->lists)
             list(worker, question);
         for (uint32_t i = 0; i < question->count; i++)
             question->rows[i].lowest = lowest_asked(worker, &question->rows[i]);
-        atomic_store_explicit(&question->answered, true, memory_order_release);
-        if (wake) /* the question is its asker's again */
-            inbox_wake(wake);
+        records_answer(question);
         answers++;
     }
     return answers > 0;

@@ -14,8 +14,8 @@
  *  Z6  A shard that another server, or another worker, is to lead is not served any more from the configuration's coming on.
  *      It is given back, and the configuration answered, when nothing of it that this worker sent can land any more: each
  *      write in flight has landed at all replicas that stay, and is answered; or a newer connection to a replica has ended
- *      the one that it was sent over, which is closed if it takes longer than a lease. Then its outcome is in doubt: its
- *      client's connection ends, and it is in the uncommitted suffix.
+ *      the one that it was sent over, which is closed if it takes longer than a lease; or the replica is kept only. Then its
+ *      outcome is in doubt: its client's connection ends, and it is in the uncommitted suffix.
  *  Z7  What is given back is a full backup's: all of its log is durable and lies in closed segments (digest_release.c); the
  *      index, the contiguous prefix and the suffix have every version that was handed out, and so do the completion records.
  *  Z8  When all shards whose epochs began together are reconciled, the log is closed once: what is in an open segment is not
@@ -194,12 +194,17 @@ static bool has_ended(const struct worker *worker, const struct shard_state *sha
     return over;
 }
 
-/* All connections that hold it up. */
-static void cut_peers(struct worker *worker, const struct shard_state *shard, uint64_t now_ns)
+/* All connections that hold it up. Nobody waits for a server that is kept: it counts again once its process has ended, and
+ * what was sent to it has landed by then, or never does. */
+static void cut_peers(struct worker *worker, struct shard_state *shard, uint64_t now_ns)
 {
     for (uint32_t i = 0; shard->last_in_flight && i < shard->backup_count; i++) {
         struct worker_peer *peer = &worker->peers[shard->backups[i]];
-        if (!peer->connected || is_over(shard, worker, i))
+        if (is_over(shard, worker, i))
+            continue;
+        if (cluster_member(worker->config, peer->server)->kept)
+            shard->cut |= UINT64_C(1) << shard->backups[i];
+        if (!peer->connected)
             continue;
         worker_peer_cut(worker, peer, now_ns);
         worker_reconcile_peer_down(worker, peer);

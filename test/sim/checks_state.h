@@ -142,6 +142,8 @@ struct checks {
 
     /* By server and shard: of the replica that it has, or had when its process ended; 0: it had none. */
     uint32_t first_epochs[SIM_MAX_SERVERS][UINT16_MAX + 1];
+    /* Of the same replica: the first epoch in which it was seen to be full; UINT32_MAX: none yet. */
+    uint32_t full_epochs[SIM_MAX_SERVERS][UINT16_MAX + 1];
 
     uint64_t registry_version;
     struct cluster_config *config; /* the last that was stored; NULL: none */
@@ -214,8 +216,9 @@ bool checks_is_zero(const uint8_t *bytes, size_t count);
 /* A word of the segment table's first copy was stored, and the second copy is what it was before. */
 void checks_clean_meta(struct checks_server *server, uint64_t segment);
 
-/* Of an entry that is not on all replicas: does one of those miss it? Not where a bit flipped in it when the others had a
- * newer one already. */
+/* Of an entry that is not on all replicas: does one of those miss it? Not one that has a newer one, which all have, and
+ * where a bit flipped in this one when the others had the newer one already; or that filled when the log reconciliation of
+ * its epoch found it: what is superseded it is not brought. */
 bool checks_is_missed(struct checks *checks, const struct checks_entry *entry);
 
 /* Has that server a newer entry of its key, which is everywhere? */

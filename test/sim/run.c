@@ -160,20 +160,25 @@ static bool all_replicas(const struct run *run)
     return true;
 }
 
+/* With leases a server may still be removed while they are compared, for its silence before the last fault ended. */
 static void compare_replicas(struct run *run, uint64_t end_ns)
 {
     struct sim_digests digests;
-    while (!has_failed(run) && !all_replicas(run)) {
-        if (run->cluster->clock.now_ns >= end_ns)
-            fail(run, FAILURE_LIVENESS, "replicas", "a shard does not have all its replicas");
-        else
-            step(run, end_ns);
-    }
-    if (has_failed(run))
-        return;
-    uint64_t now_ns = run->cluster->clock.now_ns;
-    if (sim_digests_agree(run->cluster, end_ns > now_ns ? end_ns - now_ns : 1, step_once, run,
-                          &digests))
+    bool agree;
+    do {
+        while (!has_failed(run) && !all_replicas(run)) {
+            if (run->cluster->clock.now_ns >= end_ns)
+                fail(run, FAILURE_LIVENESS, "replicas", "a shard does not have all its replicas");
+            else
+                step(run, end_ns);
+        }
+        if (has_failed(run))
+            return;
+        const uint64_t now_ns = run->cluster->clock.now_ns;
+        agree = sim_digests_agree(run->cluster, end_ns > now_ns ? end_ns - now_ns : 1, step_once,
+                                  run, &digests);
+    } while (agree && !all_replicas(run));
+    if (agree)
         return;
     uint32_t shard = JOURNAL_NO_SHARD;
     sscanf(digests.why, "shard %u", &shard);

@@ -392,6 +392,33 @@ TEST(a_connection_on_which_nothing_lands_for_a_lease_holds_up_no_deposed_primary
     assert_int_equal(adopted(stage), 2);
 }
 
+TEST(a_server_that_is_kept_only_holds_up_no_deposed_primary)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_commit(stage, 1);
+    (void)adopted(stage);
+    stage_put(stage, client, stage_key_of(LED));
+    stage_run(stage);
+    struct cluster_config *next = planned(stage->config, LED, LEFT, 0);
+    next->members[1].kept = true;
+    for (uint32_t i = 0; i < next->shard_count; i++) {
+        if (i == LED)
+            continue;
+        next->shards[i].primary = 1;
+        next->shards[i].backup_count = 0;
+        next->shards[i].epoch = 2;
+    }
+    assert_int_equal(cluster_finish(next), 0);
+    come(stage, next);
+    puppet_shut_out(stage->fabric, STAGE_CONTROL, 2, 0);
+    puppet_close(stage->peer, ROWAN_ECLOSED);
+    stage_pass(stage, (CLUSTER_MAX_LEASE_MS + 1000) * NS_PER_MS);
+    assert_int_equal(adopted(stage), 2);
+    assert_false(puppet_lives(stage->fabric, STAGE_WORKER, client));
+}
+
 /* Server 2 has all of it, and nothing else. */
 static void answer_questions(struct stage *stage, uint64_t commit)
 {

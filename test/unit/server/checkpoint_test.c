@@ -3,6 +3,7 @@
 
 #include "image.h"
 #include "server/clean/clean.h"
+#include "server/digest/digest_state.h"
 #include "server/store/checkpoint.h"
 #include "server/store/live.h"
 #include "server/worker/worker_client.h"
@@ -12,7 +13,7 @@ enum { COVERED = 8, POLLS = 50, CLIENT = 7 };
 
 static struct clean *clean;
 static struct worker leader; /* that the role asks about records */
-static struct worker *workers[] = {&leader};
+static struct digest backer;
 static struct shard_state *led, *backed;
 static uint64_t now_ns;
 
@@ -22,6 +23,7 @@ static int setup(void **state)
     clean = NULL;
     led = backed = NULL;
     assert_int_equal(inbox_init(&leader.record_questions, 8), 0);
+    assert_int_equal(inbox_init(&backer.record_questions, 8), 0);
     return open_image(state);
 }
 
@@ -38,6 +40,7 @@ static int teardown(void **state)
 {
     end_server();
     inbox_fini(&leader.record_questions);
+    inbox_fini(&backer.record_questions);
     return close_image(state);
 }
 
@@ -55,18 +58,26 @@ static void start_server(struct image *image)
     recover(image);
     take_shards(image);
     reclaim_init(&image->common.reclaim);
-    assert_int_equal(clean_create(&image->common, 75, true, workers, &clean), 0);
+    assert_int_equal(clean_create(&image->common, 75, true, &clean), 0);
     struct shard_state *const shards[] = {led, backed};
     for (unsigned i = 0; i < 2; i++) {
         atomic_store(&shards[i]->commit, v(1000));
         atomic_store(&shards[i]->dur_settled, v(1000));
         assert_int_equal(
             command_push(clean_inbox(clean),
-                         &(struct command){.kind = COMMAND_READ, .read = {.shard = shards[i]}}),
+                         &(struct command){.kind = COMMAND_READ,
+                                           .read = {.shard = shards[i],
+                                                    .questions = i ? &backer.record_questions
+                                                                   : &leader.record_questions}}),
             0);
     }
     leader.has_all = true;
     leader.shards[LED] = led;
+    /* As if this run's epoch were reconciled, and all of it settled. */
+    atomic_store(&backed->epoch, version_epoch(v(1000)));
+    atomic_store(&backed->settled, v(1000));
+    backed->suffix.completed = &backed->completed;
+    backer.shards[BACKED] = backed;
     atomic_store(&image->common.reserve, 1);
 }
 
@@ -77,6 +88,7 @@ static void run(unsigned seconds)
     for (unsigned i = 0; i < seconds * POLLS; i++, now_ns += NS_PER_S / POLLS) {
         clean_poll(clean, now_ns, &wake_ns);
         worker_client_answer(&leader);
+        digest_tail_answer(&backer);
     }
 }
 
@@ -98,7 +110,11 @@ static void fill(struct image *image)
                                            .value_bytes = 40 * i,
                                            .client = CLIENT,
                                            .operation = 1 + i});
-        write_put(image, BACKED, v(1 + 2 * i), key_of(i));
+        write_entry(image, &(struct entry){.shard = BACKED,
+                                           .version = v(1 + 2 * i),
+                                           .key = key_of(i),
+                                           .client = CLIENT,
+                                           .operation = 101 + i});
         if (i % 2)
             write_entry(image, &(struct entry){.type = ENTRY_DELETE,
                                                .shard = BACKED,
@@ -141,6 +157,10 @@ static void assert_all_found_but(const struct image *image, unsigned others)
         assert_int_equal(records_look(&led->records, CLIENT, 1 + i, 0, &version), RECORDS_DONE);
         assert_int_equal(version, v(1 + i));
     }
+    assert_int_equal(apply_promote(backed), 0);
+    for (unsigned i = 0; i < COVERED; i++)
+        assert_int_equal(records_look(&backed->records, CLIENT, 101 + i, 0, &(uint64_t){0}),
+                         RECORDS_DONE);
     assert_int_equal(index_items(led->index), COVERED + others);
     assert_int_equal(index_items(backed->index), COVERED + COVERED / 2);
 }

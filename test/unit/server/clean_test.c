@@ -15,7 +15,6 @@ enum {
 
 static struct clean *clean;
 static struct worker leader; /* that the role asks about records */
-static struct worker *workers[] = {&leader};
 static struct shard_state *led, *backed;
 static uint64_t now_ns;
 
@@ -55,12 +54,14 @@ static void begin(struct image *image, uint64_t reserve)
     atomic_store(&led->dur_settled, v(1000));
     atomic_store(&backed->dur_settled, v(1000));
     reclaim_init(&image->common.reclaim);
-    assert_int_equal(clean_create(&image->common, 75, false, workers, &clean), 0);
+    assert_int_equal(clean_create(&image->common, 75, false, &clean), 0);
     struct shard_state *const shards[] = {led, backed};
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(
             command_push(clean_inbox(clean),
-                         &(struct command){.kind = COMMAND_READ, .read = {.shard = shards[i]}}),
+                         &(struct command){
+                             .kind = COMMAND_READ,
+                             .read = {.shard = shards[i], .questions = &leader.record_questions}}),
             0);
     atomic_store(&image->common.reserve, reserve);
 }
