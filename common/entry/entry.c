@@ -90,9 +90,21 @@ static struct entry_header header_unpack(const struct raw_header *raw)
     };
 }
 
+/* Types but puts and deletes. A pad has no key: all its bytes are its value. A record stub has neither. */
+static __attribute__((noinline)) bool rare_type_sound(const struct raw_header *raw)
+{
+    const bool has_key = (raw->lengths & ENTRY_KEY_MASK) != 0;
+    if (raw->type == ENTRY_RECORD)
+        return raw->lengths == 0 && raw->blocks == ENTRY_ONE_BLOCK && raw->client_id != 0 &&
+               raw->operation != 0;
+    if (raw->type == ENTRY_CHECKPOINT)
+        return !has_key && raw->blocks == ENTRY_ONE_BLOCK;
+    return raw->type == ENTRY_COMMIT_VERSIONS || (raw->type == ENTRY_PAD && !has_key);
+}
+
 /* What can be told wrong from the header alone, without format or checksum: lengths, flags and types that
- * are none. A pad has no key: all its bytes are its value. A record stub has neither. */
-static bool raw_sound(const struct raw_header *raw)
+ * are none. */
+static inline bool raw_sound(const struct raw_header *raw)
 {
     const uint32_t key_bytes = raw->lengths & ENTRY_KEY_MASK;
     if (raw->zero != 0 || key_bytes > ENTRY_MAX_KEY_BYTES ||
@@ -101,12 +113,7 @@ static bool raw_sound(const struct raw_header *raw)
         return false;
     if (raw->type == ENTRY_PUT || raw->type == ENTRY_DELETE)
         return key_bytes > 0;
-    if (raw->type == ENTRY_RECORD)
-        return raw->lengths == 0 && raw->blocks == ENTRY_ONE_BLOCK && raw->client_id != 0 &&
-               raw->operation != 0;
-    if (raw->type == ENTRY_CHECKPOINT)
-        return key_bytes == 0 && raw->blocks == ENTRY_ONE_BLOCK;
-    return raw->type == ENTRY_COMMIT_VERSIONS || (raw->type == ENTRY_PAD && key_bytes == 0);
+    return rare_type_sound(raw);
 }
 
 /* 0 is what a field not yet written holds, so it is no checksum. */

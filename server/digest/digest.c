@@ -42,17 +42,15 @@
 static inline __attribute__((always_inline)) int
 apply_and_keep(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry)
 {
-    struct applied did;
-    int error = FAULT(NO_MEMORY) ? ROWAN_ENOMEM : suffix_reserve(&shard->suffix);
-    if (!error)
-        error = apply_entry(shard, entry, &did);
-    if (error)
-        return error;
+    const int error = FAULT(NO_MEMORY) ? ROWAN_ENOMEM : suffix_reserve(&shard->suffix);
+    const int is_new = error ? error : apply_entry(shard, entry);
+    if (is_new < 0)
+        return is_new;
     /* What the prefix has forgotten may be there twice. */
-    if (did.is_new || !prefix_has(&shard->prefix, entry->version))
+    if (is_new || !prefix_has(&shard->prefix, entry->version))
         suffix_append(&shard->suffix, apply_item(entry));
     uint64_t entries = atomic_load_explicit(&digest->entries, memory_order_relaxed);
-    atomic_store_explicit(&digest->entries, entries + did.is_new, memory_order_relaxed);
+    atomic_store_explicit(&digest->entries, entries + (unsigned)is_new, memory_order_relaxed);
     return 0;
 }
 
@@ -267,12 +265,11 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
 {
     const struct entry_header *header = &block->header;
     const uint64_t offset = digest->current->offset + block->offset;
-    if (header->type == ENTRY_COMMIT_VERSIONS) {
-        apply_commits(digest, header, offset);
+    if (!block->shard) {
+        if (header->type == ENTRY_COMMIT_VERSIONS)
+            apply_commits(digest, header, offset);
         return 0;
     }
-    if (!block->shard)
-        return 0;
     if (header->blocks > 1) {
         if (header->version > block->shard->met)
             block->shard->met = header->version;

@@ -5,8 +5,8 @@
  *  A1  The result does not depend on the order of entries, nor on how often each comes: the index keeps the highest
  *      version of a key, the prefix and the records are sets. So nobody has to know what was applied before. What
  *      must be counted once may not be counted here.
- *  A2  What may fail for want of memory comes first and leaves all as it was; only a record may be lost, which the
- *      caller is told.
+ *  A2  What may fail for want of memory comes first and leaves all as it was; only a record, which comes last, may be
+ *      lost.
  *  A3  A version is in the contiguous prefix only after the entry is in the index, or when it is gone (digest_store.c, E5).
  */
 #include "server/shard/apply.h"

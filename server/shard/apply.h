@@ -25,15 +25,6 @@ struct apply_entry {
         apart; /* its blocks do not lie in one piece; the index has this version, or a higher one */
 };
 
-/* What was done. */
-struct applied {
-    bool
-        newest; /* readers see this entry now; else one of the key with this or a higher version was there */
-    bool is_new;       /* it was not applied before, as far as the prefix and the index know */
-    uint64_t previous; /* offset of the entry that this one replaced in the index; 0: none */
-    int record;        /* ROWAN_EBUSY, ROWAN_ENOMEM: the completion record found no room */
-};
-
 /* As an item of the uncommitted suffix. */
 static inline struct suffix_item apply_item(const struct apply_entry *entry)
 {
@@ -48,13 +39,14 @@ static inline struct suffix_item apply_item(const struct apply_entry *entry)
 struct apply_entry apply_describe(const struct pm *pm, const struct entry_format *format,
                                   const struct entry_header *header, uint64_t offset, void *room);
 
-/* The completion record of an entry, at a primary. Errors: as records_add. */
+/* The completion record of an entry, which a primary keeps. Errors: as records_add. */
 int apply_record(struct shard_state *shard, const struct apply_entry *entry);
 
-/* apply_entry: on return the entry is part of the replica. The same one again changes nothing. `did` may be NULL if
- * the replica keeps no completion records. Errors: ROWAN_ENOMEM (the index), and nothing changed. */
-static inline int apply_entry(struct shard_state *shard, const struct apply_entry *entry,
-                              struct applied *did)
+/* apply_entry: on return the entry is part of the replica. The same one again changes nothing. Returns 1 if it was not applied
+ * before, as far as the prefix and the index know, else 0. Errors: ROWAN_ENOMEM (the index), and nothing changed. Inlined, as it
+ * is most of the digest of an entry. */
+static inline __attribute__((always_inline)) int apply_entry(struct shard_state *shard,
+                                                             const struct apply_entry *entry)
 {
     uint64_t previous;
     int result = index_update_hinted(shard->index, entry->hint, entry->hash, entry->key,
@@ -63,16 +55,10 @@ static inline int apply_entry(struct shard_state *shard, const struct apply_entr
         return result; /* A2 */
     if (result != INDEX_OLDER)
         live_indexed(shard->live, entry->offset, previous);
-    const int record = shard->primary ? apply_record(shard, entry) : 0;
     const bool arrived = prefix_add(&shard->prefix, entry->version);
     if (entry->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
         atomic_store_explicit(&shard->version, entry->version, memory_order_relaxed);
-    if (did)
-        *did = (struct applied){.newest = result != INDEX_OLDER,
-                                .is_new = arrived || result != INDEX_OLDER,
-                                .previous = previous,
-                                .record = record};
-    return 0;
+    return arrived || result != INDEX_OLDER;
 }
 
 /* apply_promote: at a backup that is to lead the shard. What its suffix and `completed` know becomes completion records;

@@ -33,20 +33,19 @@ static int recover_hashed(struct recover_part *part, struct recover_shard *of,
                           const struct entry_header *header, struct apply_entry *entry)
 {
     const uint64_t offset = entry->offset;
-    struct applied did;
     if (!recover_clients_ask(&part->recover->clients, header))
         entry->client_id = 0; /* R7 */
     if (!part->in_copies)
         recover_count_copies(of, header->version);
-    int error = apply_entry(of->state, entry, &did);
-    if (!error)
-        error = suffix_add_item(&of->state->suffix, apply_item(entry));
+    const int applied = apply_entry(of->state, entry);
+    int error = applied < 0 ? applied : suffix_add_item(&of->state->suffix, apply_item(entry));
     if (!error && part->in_copies &&
         (header->blocks > 1 || header->version > of->state->prefix.upto))
         error = suffix_add(&of->copies, header->version, offset);
-    if (error || did.record == ROWAN_ENOMEM)
-        return error ? error : did.record;
-    part->records_lost += did.record == ROWAN_EBUSY;
+    const int record = !error && of->state->primary ? apply_record(of->state, entry) : 0;
+    if (error || record == ROWAN_ENOMEM)
+        return error ? error : record;
+    part->records_lost += record == ROWAN_EBUSY;
     part->counts.entries++;
     return 0;
 }

@@ -144,7 +144,7 @@ static void handle_event(struct worker *worker, const struct fabric_event *event
 static bool serve(struct worker *worker, struct request *request)
 {
     const struct message_request *header = &request->header;
-    int status = request->refused ? ROWAN_EBUSY : request->status;
+    const int status = request->status;
     if (!status && header->type != MESSAGE_GET)
         return worker_write(worker, request);
     bool answered =
@@ -174,6 +174,7 @@ static void keep(struct worker *worker, struct request *request)
     if (request_is_large(&request->header)) {
         worker_release(request->client, request->message);
         request->refused = true;
+        request->status = ROWAN_EBUSY;
     }
     worker->held[worker->held_count++] = *request;
     request->client->held++;
@@ -219,7 +220,7 @@ static bool serve_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns
         struct request *request = &worker->held[i];
         struct client_link *client = request->client;
         bool tries = may_try(worker, client, &all);
-        if (tries) {
+        if (tries && !request->refused) {
             resolve(worker, request);
             request->hint = (struct index_hint){0};
         }

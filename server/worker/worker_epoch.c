@@ -225,7 +225,7 @@ static bool keep_in_flight(struct worker *worker, struct shard_state *shard)
         entry_peek(pm_at(worker->common->pm, op->offset), &header);
         const struct apply_entry entry = apply_describe(worker->common->pm, &worker->common->format,
                                                         &header, op->offset, worker->key);
-        if (suffix_reserve(&shard->suffix) || apply_entry(shard, &entry, NULL))
+        if (suffix_reserve(&shard->suffix) || apply_entry(shard, &entry) < 0)
             return false;
         suffix_append(&shard->suffix, apply_item(&entry));
         if (op->client)

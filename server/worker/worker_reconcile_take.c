@@ -13,13 +13,11 @@ static int take_entry(struct worker *worker, struct reconciliation *it, const st
     const uint64_t start = part->incoming.start;
     const struct apply_entry entry =
         apply_describe(worker->common->pm, &worker->common->format, header, start, worker->key);
-    struct applied did;
-    int error = apply_entry(shard, &entry, &did);
-    if (!error)
-        error = suffix_add(&it->extra, header->version, start);
+    const int applied = apply_entry(shard, &entry);
+    const int error = applied < 0 ? applied : suffix_add(&it->extra, header->version, start);
     if (error)
         return error;
-    if (did.record)
+    if (apply_record(shard, &entry))
         log_event(LOG_WARN, "record_lost",
                   "shard=%u client=%u operation=%u a retry of it would be carried out again",
                   shard->id, header->client_id, header->operation);

@@ -71,18 +71,25 @@ static int absent(const struct worker *worker, const struct message_request *req
                : ROWAN_ENOTMINE;
 }
 
-int worker_find_shard(struct worker *worker, const struct message_request *request,
-                      struct shard_state **out)
+/* Not inline: what is rare keeps out of the way of the rest. */
+static __attribute__((noinline)) int why_not(const struct worker *worker,
+                                             const struct shard_state *shard,
+                                             const struct message_request *request)
 {
-    struct shard_state *shard = worker->shards[request->shard];
     if (!shard)
         return absent(worker, request);
     if (shard->epoch != request->epoch)
         return request->epoch == shard->next_epoch ? ROWAN_EBUSY : ROWAN_EEPOCH;
-    if (worker->lease_over)
-        return ROWAN_EBUSY;
-    if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
-        return shard->deposed ? absent(worker, request) : ROWAN_EBUSY;
+    return !worker->lease_over && shard->deposed ? absent(worker, request) : ROWAN_EBUSY;
+}
+
+int worker_find_shard(struct worker *worker, const struct message_request *request,
+                      struct shard_state **out)
+{
+    struct shard_state *shard = worker->shards[request->shard];
+    if (!shard || shard->epoch != request->epoch || worker->lease_over ||
+        atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        return why_not(worker, shard, request);
     *out = shard;
     return 0;
 }

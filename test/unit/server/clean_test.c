@@ -248,7 +248,7 @@ static void land_twice(struct image *image, enum segment_state first_state, uint
     entry_peek(pm_at(image->common.pm, first), &header);
     const struct apply_entry entry =
         apply_describe(image->common.pm, &image->common.format, &header, first, key);
-    assert_int_equal(apply_entry(backed, &entry, NULL), 0);
+    assert_int_equal(apply_entry(backed, &entry), 1);
     atomic_store(&image->common.reserve, URGENT);
     poll();
 }
