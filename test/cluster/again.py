@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 
-from harness import (DIVISOR, SOURCE, Cluster, ends_with_us, environment, process, program, rowan_local, run,
-                     scratch, tap)  # fmt: skip
+from harness import (DIVISOR, SOURCE, Cluster, all_servers_hear, ends_with_us, environment, process, program, puts_again,
+                     rowan_local, run, scratch, tap)  # fmt: skip
 
 SMALL = ("--pm-bytes", "128M", "--landing-segments", "4")
 RECORDS = max(500, 20000 // DIVISOR)
@@ -49,16 +49,7 @@ def fingerprint(directory):
 
 
 def kill_all(cluster, spared=()):
-    handles = [process.Handle(one) for name, one in cluster.processes().items() if name not in spared]
-    for handle in handles:
-        handle.send(signal.SIGKILL)
-    for handle in handles:
-        tap.check(handle.ended(20), handle.process.name, "does not end")
-
-
-def command_of(cluster, name):
-    with open(f"/proc/{cluster.processes()[name].pid}/cmdline", "rb") as file:
-        return [word.decode() for word in file.read().split(b"\0")[:-1]]
+    cluster.kill([name for name in cluster.processes() if name not in spared])
 
 
 def fill(cluster):
@@ -319,28 +310,20 @@ def the_data_of_another_cluster_is_refused_with_both_names_and_kept():
 def status_names_the_servers_that_a_cluster_waits_for():
     cluster = Cluster("waiting", *SMALL)
     cluster.ok("put", "key", "value")
-    commands = {name: command_of(cluster, name) for name in ("cm", "s1", "s2", "s3")}
     kill_all(cluster)
-    children = []
-    try:
-        for name, missing in (("cm", None), ("s1", [2, 3]), ("s3", [2])):
-            children.append(subprocess.Popen(commands[name], stdin=subprocess.DEVNULL,
-                                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))  # fmt: skip
-            if missing:
-                tap.wait_until(lambda: waited_for(cluster) == missing, 30, f"it waits for {missing}")
-                done = cluster.rowan("status")
-                tap.equal(done.code, 1, done.both[-3000:])
-                words = ", ".join(map(str, missing))
-                tap.contains(done.err, f"it waits for server {words} to be started")
-                tap.equal(cluster.rowan("verify").code, 1)
-        children.append(subprocess.Popen(commands["s2"], stdin=subprocess.DEVNULL,
-                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))  # fmt: skip
-        tap.wait_until(lambda: cluster.rowan("status").code == 0, 60, "the cluster serves")
-        tap.equal(cluster.ok("get", "key").out.strip(), "value")
-    finally:
-        for child in children:
-            child.kill()
-            child.wait()
+    for name, missing in (("cm", None), ("s1", [2, 3]), ("s3", [2])):
+        cluster.launch(name)
+        if missing:
+            tap.wait_until(lambda: waited_for(cluster) == missing, 30, f"it waits for {missing}")
+            done = cluster.rowan("status")
+            tap.equal(done.code, 1, done.both[-3000:])
+            words = ", ".join(map(str, missing))
+            tap.contains(done.err, f"it waits for server {words} to be started")
+            tap.equal(cluster.rowan("verify").code, 1)
+    cluster.launch("s2")
+    tap.wait_until(lambda: cluster.rowan("status").code == 0, 60, "the cluster serves")
+    tap.equal(cluster.ok("get", "key").out.strip(), "value")
+    cluster.stop()
 
 
 def waited_for(cluster):
@@ -352,36 +335,15 @@ def cm_returns(fabric):
     cluster = Cluster("cm-" + fabric, "--fabric", fabric, *SMALL)
     fill(cluster)
     before = cluster.ok("--json", "status").json()
-    command = command_of(cluster, "cm")
-    cluster.signal("cm", signal.SIGKILL)
-    tap.wait_until(lambda: cluster.processes()["cm"].state() == "ended", 10, "the CM ended")
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.PIPE, text=True)  # fmt: skip
-    try:
-        # A change of the configuration is carried to servers that joined again, and to them alone.
-        tap.wait_until(lambda: cluster.rowan("put", "after", "it").code == 0, 30, "the CM serves")
-        wanted = cluster.ok("--json", "status").json()["term"]
-        tap.check(wanted > before["term"])
-
-        def all_know():
-            servers = cluster.ok("--json", "status").json()["servers"]
-            return all(server["term"] == wanted for server in servers)
-
-        tap.wait_until(all_know, 30, "every server has the new term")
-        check_after_cm(cluster)
-    finally:
-        child.terminate()
-        _, err = child.communicate(timeout=30)
-    tap.equal(child.returncode, 0, err)
-    tap.equal(rowan_local("stop", "--dir", cluster.directory).code, 0)
-
-
-def check_after_cm(cluster):
+    cluster.kill(["cm"])
+    cluster.launch("cm")
+    puts_again(cluster, "it")
+    tap.check(cluster.ok("--json", "status").json()["term"] > before["term"])
+    all_servers_hear(cluster)
     tap.equal(set(epochs(cluster)), {1})  # nobody was replaced
-    tap.equal(cluster.ok("get", "after").out.strip(), "it")
-    cluster.ok("del", "after")
     tap.contains(cluster.ok("verify").out, "equal")
     tap.equal(cluster.ok("get", "key-1").out.strip(), "new-1")
+    cluster.stop()
 
 
 @tap.case

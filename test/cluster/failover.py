@@ -1,17 +1,28 @@
 #!/usr/bin/python3
 """A server of a cluster with leases is killed, or stands still for longer than its lease, amid a load: the others go on,
-it comes back as a replica that fills, every acknowledged write is there and every key was one register.
+it comes back as a replica that fills, every acknowledged write is there and every key was one register. Also when the
+leading manager is killed at any step of that: a standby goes on with it.
 
-ROWAN_FAILOVERS: how many are killed on each fabric; ROWAN_STOPS: stopped; ROWAN_SEED: runs a failed one again."""
+ROWAN_FAILOVERS: how many are killed on each fabric; ROWAN_STOPS: stopped; ROWAN_SWEEPS: managers killed at each step;
+ROWAN_SEED: runs a failed one again."""
 
 import os
 import sys
+import time
 
 from failing import Failing, acknowledged
-from harness import rowan_local, tap
+from harness import DIVISOR, leader, rowan_local, tap
 
 KILLS = int(os.environ.get("ROWAN_FAILOVERS") or 5)
 STOPS = int(os.environ.get("ROWAN_STOPS") or 1)
+SWEEPS = int(os.environ.get("ROWAN_SWEEPS") or 1)
+
+# A step has come when the leading manager ("cm"), or so many servers ("s"), have logged the event.
+REMOVAL = (("cm", 0, "-"), ("cm", 1, "server_silent"), ("cm", 1, "failover"), ("s", 1, "configuration_adopted"),
+           ("s", 2, "configuration_adopted"), ("cm", 1, "configuration_committed"), ("s", 1, "configuration_committed"),
+           ("s", 1, "reconciled"))  # fmt: skip
+RETURN = (("cm", 0, "-"), ("cm", 1, "server_joined"), ("s", 1, "configuration_adopted"), ("s", 3, "configuration_adopted"),
+          ("cm", 1, "configuration_committed"), ("s", 1, "filling"), ("s", 1, "filled"), ("cm", 1, "filled"))  # fmt: skip
 
 
 def again_and_again(cluster, rounds, fail):
@@ -52,6 +63,62 @@ def a_server_that_stood_still_comes_back_by_itself_on_shm():
 @tap.case
 def a_server_that_stood_still_comes_back_by_itself_on_tcp():
     stopped("--fabric", "tcp")
+
+
+class Sweep(Failing):
+    """With three managers, of which the leading one is killed again and again."""
+
+    def __init__(self, *options):
+        super().__init__("sweep-" + "-".join(options[1::2]), "--managers", "3", *options, lease_ms=250)
+
+    def kill_at(self, step, victim, begin):
+        """Begins what has the steps, kills who leads at this one, and lets it return when another one leads."""
+        who, count, event = step
+        manager = tap.wait_until(lambda: leader(self), 60, "nobody leads: " + self.last_logs())
+        names = [manager] if who == "cm" else ["s1", "s2", "s3"]
+        running = self.processes()
+        said = {name: len(self.log(name)) if running[name].alive() else 0 for name in names}
+        begin(victim)
+        end = time.monotonic() + 60
+        while sum(f" {event} " in self.log(name)[said[name]:] for name in names) < count:  # fmt: skip
+            tap.check(time.monotonic() < end, step, "does not come: " + self.last_logs())
+            time.sleep(0.0005)  # the pace of looking: nothing hangs on it
+        self.kill([manager])
+        print(f"# {victim}, {step}: {manager} ended at", *self.log(manager).splitlines()[-1].split()[2:4], flush=True)
+        tap.wait_until(lambda: leader(self), 60, "no standby leads: " + self.last_logs())
+        self.launch(manager)
+
+    def goes_without(self, victim):
+        found = self.known_shards()
+        return found and not any(shard["recovering"] or int(victim[1:]) in (shard["primary"], *shard["backups"]) for shard in found)
+
+    def round(self, removal, comeback):
+        self.goes_on("before")
+        victim = f"s{self.a_primary()}"
+        self.kill_at(removal, victim, lambda name: self.kill([name]))
+        tap.wait_until(lambda: self.goes_without(victim), 60, f"{removal}: no failover: " + self.last_logs())
+        self.goes_on(f"{victim} is removed")
+        self.kill_at(comeback, victim, self.launch)
+        self.wait_until_whole()
+
+
+def swept(rounds, *options):
+    with Sweep(*options) as cluster:
+        steps = [(removal, comeback) for _ in range(SWEEPS)
+                 for removal, comeback in zip(*(cluster.dice.sample(of, len(of)) for of in (REMOVAL, RETURN)))]  # fmt: skip
+        for pair in steps[: max(1, rounds * SWEEPS // (4 if DIVISOR > 1 else 1))]:
+            cluster.round(*pair)
+        cluster.goes_on("in the end")
+
+
+@tap.case
+def a_standby_finishes_what_a_killed_manager_had_begun_with_files():
+    swept(8, "--fabric", "shm")
+
+
+@tap.case
+def a_standby_finishes_what_a_killed_manager_had_begun_with_zookeeper():
+    swept(1, "--fabric", "tcp", "--coord", "zookeeper")
 
 
 @tap.case

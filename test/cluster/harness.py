@@ -26,7 +26,7 @@ for _place in ("test/lib", "tools"):
 sys.dont_write_bytecode = True
 
 import tap  # noqa: E402
-from local import process  # noqa: E402
+from local import members, process  # noqa: E402
 
 SLOTS = 16384
 SANITIZER_MARKS = ("ERROR: AddressSanitizer", "runtime error:", "WARNING: ThreadSanitizer",
@@ -161,6 +161,10 @@ class Cluster:
         for name, handle in zip(names, handles):
             tap.check(handle.ended(20), name, "does not end")
 
+    def launch(self, name):
+        """The next process of one that was killed, with the same command."""
+        members.launch(self.directory, self.processes()[name])
+
     def rowan(self, *words, **more):
         return run([program("rowan"), "--dir", self.directory, *words], **more)
 
@@ -224,32 +228,6 @@ class Cluster:
             shutil.rmtree(self.directory)
 
 
-def command_of(one):
-    with open(f"/proc/{one.pid}/cmdline", "rb") as file:
-        return [word.decode() for word in file.read().split(b"\0")[:-1]]
-
-
-class Returning:
-    """`with Returning(cluster, "z1") as one:` kills it; one.start() brings it back, with the same command."""
-
-    def __init__(self, cluster, name):
-        self.command = command_of(cluster.processes()[name])
-        self.child = None
-        cluster.kill([name])
-
-    def start(self):
-        self.child = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                      stderr=subprocess.DEVNULL)  # fmt: skip
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *what):
-        if self.child:
-            self.child.kill()
-            self.child.wait()
-
-
 def leader(cluster):
     """The CM that leads, by its name."""
     for name, one in cluster.processes().items():
@@ -262,6 +240,16 @@ def puts_again(cluster, value, seconds=60):
     """Each `rowan put` is a new client: a CM has to lead to give it an id."""
     tap.wait_until(lambda: cluster.rowan("put", "key", value).code == 0, seconds, "a CM leads")
     tap.equal(cluster.ok("get", "key").out.strip(), value)
+
+
+def all_servers_hear(cluster):
+    """A change of the configuration is carried to servers that have joined at who leads, and to them alone."""
+
+    def all_know():
+        status = cluster.rowan("--json", "status").json()
+        return all(server.get("term") == status["term"] for server in status["servers"])
+
+    tap.wait_until(all_know, 30, "every server has the newest configuration")
 
 
 def processes_naming(directory):

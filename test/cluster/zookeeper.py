@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from harness import Cluster, Returning, expect, leader, program, puts_again, rowan_local, run, scratch, tap
+from harness import Cluster, expect, leader, program, puts_again, rowan_local, run, scratch, tap
 from local import zookeeper
 from local.failure import Failure
 
@@ -39,19 +39,19 @@ def a_cluster_whose_zookeeper_is_away_serves_on():
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
     ) as load:  # fmt: skip
         tap.wait_until(lambda: puts_of(cluster) > puts_of(before), SECONDS, "the load has begun")
-        with Returning(cluster, "z1") as server:
-            tap.wait_until(lambda: "zookeeper_lost" in cluster.log("cm"), SECONDS, "the CM has lost ZooKeeper")
-            puts = puts_of(cluster)  # what was stored last is told
-            tap.wait_until(lambda: puts_of(cluster) > puts, SECONDS, "puts go on")
-            tap.check(load.poll() is None, "the load was over before ZooKeeper was away")
-            out = load.communicate(timeout=120)[0]
-            tap.equal(load.returncode, 0, out[-2000:])
-            tap.equal(json.loads(out)["errors"], 0)
-            server.start()
-            puts_again(cluster, "value")
-            tap.check(cluster.ok("--json", "status").json()["term"] > before["term"])
-            tap.contains(cluster.ok("verify").out, "equal")
-            cluster.stop()
+        cluster.kill(["z1"])
+        tap.wait_until(lambda: "zookeeper_lost" in cluster.log("cm"), SECONDS, "the CM has lost ZooKeeper")
+        puts = puts_of(cluster)  # what was stored last is told
+        tap.wait_until(lambda: puts_of(cluster) > puts, SECONDS, "puts go on")
+        tap.check(load.poll() is None, "the load was over before ZooKeeper was away")
+        out = load.communicate(timeout=120)[0]
+        tap.equal(load.returncode, 0, out[-2000:])
+        tap.equal(json.loads(out)["errors"], 0)
+    cluster.launch("z1")
+    puts_again(cluster, "value")
+    tap.check(cluster.ok("--json", "status").json()["term"] > before["term"])
+    tap.contains(cluster.ok("verify").out, "equal")
+    cluster.stop()
     cluster.remove()
 
 
@@ -78,10 +78,10 @@ def a_cm_that_was_killed_leads_again_when_its_old_session_is_over():
     needs_zookeeper()
     cluster = Cluster("killed", "--coord", "zookeeper", *SMALL)
     cluster.ok("put", "key", "before")
-    with Returning(cluster, "cm") as manager:
-        manager.start()
-        puts_again(cluster, "after")
-        rowan_local("stop", "--dir", cluster.directory)
+    cluster.kill(["cm"])
+    cluster.launch("cm")
+    puts_again(cluster, "after")
+    cluster.stop()
     cluster.remove()
 
 
