@@ -46,6 +46,8 @@ struct server_common {
     _Atomic bool possibly_incomplete; /* this run, as its record says; the control role's */
     _Atomic uint64_t
         left; /* all digest roles have left the segments of the backup log up to this number. The control role's */
+    _Atomic bool
+        rows_owed; /* settled versions have risen, and no segment was closed: who says so wakes the control role */
     _Atomic uint64_t periods; /* after which segments became COMMITTED; wakes the clean role */
     _Atomic uint64_t kept;    /* of those, for the logs of this server; likewise, and before */
     _Atomic int error;        /* the first that ends the server; see server_fail */

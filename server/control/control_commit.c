@@ -84,12 +84,13 @@ static uint64_t highest_closed(const struct shard_state *shard)
     return closed > landed ? closed : landed;
 }
 
-/* G1. False: no segment is closed, or there are only such that are sent. */
+/* G1. False: no segment is closed, or there are only such that are sent; and no rows are to be written without any. */
 static bool begin(struct control *control, uint64_t *wake_ns)
 {
     const struct store *store = control->common->store;
     uint64_t noted = 0;
-    if (store_segments_with(store, SEGMENT_USED) <= control->kept)
+    const bool owed = atomic_load_explicit(&control->common->rows_owed, memory_order_acquire);
+    if (!owed && store_segments_with(store, SEGMENT_USED) <= control->kept)
         return false;
     if (control->now_ns < control->commit_look_ns) {
         wake_at(wake_ns, control->commit_look_ns);
@@ -101,12 +102,13 @@ static bool begin(struct control *control, uint64_t *wake_ns)
                                     !is_in_use(control, &meta);
         noted += control->commit_covers[i];
     }
-    if (noted <= control->kept) {
+    if (!owed && noted <= control->kept) {
         control->commit_look_ns = control->now_ns + COMMIT_CHECK_NS;
         wake_at(wake_ns, control->commit_look_ns);
         return false;
     }
     control_zone_kept(control, uncover, control);
+    atomic_store_explicit(&control->common->rows_owed, false, memory_order_relaxed);
     for (uint32_t i = 0; i < control->config->shard_count; i++)
         control->commit_needs[i] = highest_closed(control->shards[i]);
     control->commit_position = 0;

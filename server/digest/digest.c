@@ -19,6 +19,8 @@
  *      what is stored and not applied; and a suffix of which a part lies in a COMMITTED segment all the same: because a
  *      block of it could not be read when that segment was committed, because the data may be incomplete, or because it
  *      is asked for what is below (suffix_below.h).
+ *  D9  An epoch begins when all that landed here of earlier ones is applied (Z3). If none of that lies in a segment that is
+ *      open, (epoch, 0) is settled: perhaps nothing lands here any more, and others wait for it to let tombstones go.
  */
 #include "server/digest/digest.h"
 
@@ -128,7 +130,12 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
         return;
     /* The same at each replica, whatever it has found of earlier epochs. */
     const uint64_t start = version_make(version_epoch(version), 0);
-    if (start > atomic_load_explicit(&shard->version, memory_order_relaxed))
+    const uint64_t here = atomic_load_explicit(&shard->version, memory_order_relaxed);
+    const uint64_t closed = atomic_load_explicit(&shard->closed, memory_order_relaxed);
+    const bool begins = start > closed && here <= closed && shard->met <= closed; /* D9 */
+    if (begins)
+        shard_close(shard, start);
+    if (start > here)
         atomic_store_explicit(&shard->version, start, memory_order_relaxed);
     if (version_epoch(version) == shard->epoch) { /* its log reconciliation is over */
         digest_tail_release(digest, shard);
@@ -136,6 +143,10 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
         shard->followed = true;
     }
     settle(digest, shard);
+    if (begins) {
+        atomic_store_explicit(&digest->common->rows_owed, true, memory_order_release);
+        inbox_wake(&digest->outbox);
+    }
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
         !prefix_hole(&shard->prefix, version, &first, &last))
         return;

@@ -114,8 +114,8 @@ void digest_ask_soon(struct digest *digest, struct shard_state *shard);
 /* The shard is this role's from now on. */
 void digest_tail_take(struct digest *digest, struct shard_state *shard);
 
-/* What was added is settled, up to there. False: the epoch is not reconciled yet. */
-bool digest_tail_settled(struct shard_state *shard);
+/* What was added is settled, up to there. */
+void digest_tail_settled(struct shard_state *shard);
 
 /* The primary says that these versions are gone. */
 void digest_tail_gone(struct shard_state *shard, const struct prefix_range *range);

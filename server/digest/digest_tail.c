@@ -25,12 +25,10 @@ void digest_tail_take(struct digest *digest, struct shard_state *shard)
 }
 
 /* D7: of an epoch that is reconciled, `settled` has not risen. */
-bool digest_tail_settled(struct shard_state *shard)
+void digest_tail_settled(struct shard_state *shard)
 {
-    if (version_epoch(atomic_load_explicit(&shard->commit, memory_order_relaxed)) != shard->epoch)
-        return false;
-    suffix_drop(&shard->suffix, atomic_load_explicit(&shard->settled, memory_order_relaxed));
-    return true;
+    if (version_epoch(atomic_load_explicit(&shard->commit, memory_order_relaxed)) == shard->epoch)
+        suffix_drop(&shard->suffix, atomic_load_explicit(&shard->settled, memory_order_relaxed));
 }
 
 /* Without memory they look as if they were missing: another replica may show them, or nobody. */
@@ -51,7 +49,7 @@ void digest_tail_age(struct digest *digest)
     digest->age_ns = digest->now_ns + CLIENTS_KEEP_NS;
 }
 
-/* D7: where that may not leave the suffix yet, it is asked again later. */
+/* D7: what is settled leaves the suffix for `completed` in the sort. */
 bool digest_tail_answer(struct digest *digest)
 {
     struct records_question *question = inbox_pop(&digest->record_questions);
@@ -59,7 +57,7 @@ bool digest_tail_answer(struct digest *digest)
         return false;
     struct shard_state *shard = digest->shards[question->shard];
     question->listed_count = ROWAN_EAGAIN;
-    if (shard && digest_tail_settled(shard)) {
+    if (shard) {
         suffix_sort(&shard->suffix);
         question->listed_count =
             (int)completed_list(&shard->completed, &question->cursor, question->listed,

@@ -293,10 +293,13 @@ bool worker_epoch_depose(struct worker *worker, uint64_t now_ns, uint64_t *wake_
 /* Where there is no segment, the next one that is full does it. */
 static void close_log(struct worker *worker)
 {
-    if (worker->log.open)
+    if (worker->log.open) {
         (void)log_reserve_segment(&worker->log, ENTRY_ALIGN);
-    else
+    } else {
         worker_epoch_close(worker);
+        atomic_store_explicit(&worker->common->rows_owed, true, memory_order_release);
+        inbox_wake(&worker->outbox);
+    }
 }
 
 /* Z4 */

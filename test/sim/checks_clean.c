@@ -337,6 +337,9 @@ void checks_clean_meta(struct checks_server *server, uint64_t segment)
         look_at_entries(server, segment);
         look_at_holders(server, segment);
     }
+    /* A power loss took all of its life but bytes, which a start zeroes. */
+    if (now.state == SEGMENT_DIRTY && before.state == SEGMENT_FREE)
+        server->reused[segment] = false;
     if (now.state != SEGMENT_FREE)
         return;
     if (server->reused[segment] &&

@@ -73,10 +73,8 @@ static void start_server(struct image *image)
     }
     leader.has_all = true;
     leader.shards[LED] = led;
-    /* As if this run's epoch were reconciled, and all of it settled. */
-    atomic_store(&backed->epoch, version_epoch(v(1000)));
-    atomic_store(&backed->settled, v(1000));
     backed->suffix.completed = &backed->completed;
+    suffix_drop(&backed->suffix, v(1000)); /* all of it is settled */
     backer.shards[BACKED] = backed;
     atomic_store(&image->common.reserve, 1);
 }

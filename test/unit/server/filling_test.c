@@ -4,6 +4,7 @@
 #include "common/base/error.h"
 #include "common/cluster/control.h"
 #include "landing.h"
+#include "server/control/control_state.h"
 #include "test/lib/unit.h"
 
 enum { LED = 0 };
@@ -253,6 +254,26 @@ TEST(what_was_copied_counts_after_a_start)
     const struct message_reply reply = stage_reply(stage);
     assert_int_equal(reply.status, 0);
     assert_int_equal(reply.version, version_make(1, 7));
+}
+
+/* No segment is closed any more, and the others wait for it to let tombstones go. */
+TEST(where_nothing_lands_the_beginning_of_an_epoch_is_settled)
+{
+    struct stage *stage = *state;
+
+    change(stage, STAGE_BACKED, FILLS);
+    struct landing landing = landing_begin(stage);
+    assert_int_equal(bring(stage, landing.peer, version_make(1, 7), false), 0);
+    assert_int_equal(bring(stage, landing.peer, 0, true), 0);
+    change(stage, STAGE_BACKED, FULL);
+    for (uint32_t epoch = 3; epoch < 5; epoch++) {
+        landing_commit(&landing, STAGE_BACKED, version_make(epoch, 0));
+        stage_pass(stage, NS_PER_S);
+        const struct control *control = server_poller(stage->server, 0).role;
+        assert_int_equal(atomic_load(&control->shards[STAGE_BACKED]->dur_settled),
+                         version_make(epoch, 0));
+        change(stage, STAGE_BACKED, FULL);
+    }
 }
 
 UNIT_MAIN(NULL, NULL)
