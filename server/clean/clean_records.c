@@ -1,12 +1,12 @@
 /* Record stubs: of a put or delete that goes, what a retry of it may still ask for (design, section 6, exactly once).
  *
- * The worker that leads the shard knows. It is asked for many clients at a time: at the first entry of which nothing is
- * known the blocks behind it are looked at for further ones. What it answered is kept, by client: a lowest unanswered
- * number only rises, so it can be too low, never too high. That a client is not known to the worker counts for the present
- * victim only: it may come back, and what it writes then is not in there.
+ * The shard's owner knows: the worker that leads it, or the digest role. It is asked for many clients at a time: at the first
+ * entry of which nothing is known the blocks behind it are looked at for further ones. What it answered is kept, by client: a
+ * lowest unanswered number only rises, so it can be too low, never too high. That a client is not known to the owner counts for
+ * the present victim only, and as long as no shard changes its owner: it may come back, and what it writes then is not in there.
  *
  *  K5  An entry that goes leaves a stub, unless its operation is below the lowest that its client may ask for, as the
- *      worker told since the victim was begun.
+ *      shard's owner told since the victim was begun.
  *  K8  Of what lies in segments of before this run no operation gets a second stub in this one: a crash leaves both a
  *      victim and what was copied out of it, and nothing else would tell one stub from the other. So a crash adds one stub
  *      of an operation at most, until both segments are cleaned in one run; it does not double them.
@@ -15,37 +15,35 @@
 
 enum { CLEAN_LOOKS_AHEAD = 256 }; /* blocks */
 
-static struct clean_client *place_of(struct clean *clean, uint32_t worker, uint32_t client)
+static struct clean_client *place_of(struct clean *clean, const struct inbox *owner,
+                                     uint32_t client)
 {
-    return &clean->clients[(client ^ worker << 7) % CLEAN_CLIENTS];
+    return &clean->clients[(client ^ (uint32_t)((uintptr_t)owner >> 6)) % CLEAN_CLIENTS];
 }
 
-static bool is_known(const struct clean_client *known, uint32_t worker, uint32_t client)
+static bool is_known(const struct clean_client *known, const struct inbox *owner, uint32_t client)
 {
-    return known->client == client && known->worker == worker;
+    return known->client == client && known->owner == owner;
 }
 
 /* Is somebody asked for it who has not said for this victim? */
-static bool is_open(struct clean *clean, const struct entry_header *header, uint32_t worker)
+static bool is_open(struct clean *clean, const struct entry_header *header)
 {
-    const struct clean_client *known = place_of(clean, worker, header->client_id);
-    return !is_known(known, worker, header->client_id) ||
+    const struct inbox *owner = clean->questions[header->shard];
+    const struct clean_client *known = place_of(clean, owner, header->client_id);
+    return !is_known(known, owner, header->client_id) ||
            ((header->operation >= known->lowest || known->lowest == UINT32_MAX) &&
             known->victims != clean->victims_begun);
 }
 
-/* An entry or stub whose record a worker of this server may have; its number goes to *worker. */
-static bool has_record(const struct clean *clean, const struct entry_header *header,
-                       uint32_t *worker)
+/* An entry or stub whose record the owner of a shard of this server may have. */
+static bool has_record(const struct clean *clean, const struct entry_header *header)
 {
     const struct shard_state *shard = clean->shards[header->shard];
-    if ((header->type != ENTRY_PUT && header->type != ENTRY_DELETE &&
-         header->type != ENTRY_RECORD) ||
-        header->client_id == 0 || header->operation == 0 || !shard || !shard->primary ||
-        (shard->first_allocation == 0 && version_epoch(header->version) < shard->first_epoch))
-        return false;
-    *worker = clean->owners[header->shard];
-    return true;
+    return (header->type == ENTRY_PUT || header->type == ENTRY_DELETE ||
+            header->type == ENTRY_RECORD) &&
+           header->client_id != 0 && header->operation != 0 && shard &&
+           (shard->first_allocation != 0 || version_epoch(header->version) >= shard->first_epoch);
 }
 
 static void add_row(struct clean *clean, const struct entry_header *header)
@@ -60,12 +58,13 @@ static void add_row(struct clean *clean, const struct entry_header *header)
 }
 
 /* Asks for the client of that entry, and for those of others behind it. */
-static void ask(struct clean *clean, const struct entry_header *first, uint32_t worker)
+static void ask(struct clean *clean, const struct entry_header *first)
 {
     struct records_question *question = &clean->question;
+    struct inbox *owner = clean->questions[first->shard];
     struct entry_scan ahead = clean->scan;
     struct entry_header header;
-    uint32_t offset, bytes, other;
+    uint32_t offset, bytes;
     question->count = 0;
     add_row(clean, first);
     for (unsigned i = 0; i < CLEAN_LOOKS_AHEAD && question->count < RECORDS_QUESTION_ROWS; i++) {
@@ -73,14 +72,14 @@ static void ask(struct clean *clean, const struct entry_header *first, uint32_t 
             entry_scan_next(&ahead, false, &header, &offset, &bytes);
         if (result == ENTRY_SCAN_END)
             break;
-        if (result == ENTRY_SCAN_BLOCK && has_record(clean, &header, &other) && other == worker &&
-            is_open(clean, &header, worker))
+        if (result == ENTRY_SCAN_BLOCK && has_record(clean, &header) &&
+            clean->questions[header.shard] == owner && is_open(clean, &header))
             add_row(clean, &header);
     }
     question->wake = &clean->inbox;
     atomic_store_explicit(&question->answered, false, memory_order_relaxed);
-    clean->asked = worker;
-    clean->asking = records_ask(clean->questions[first->shard], question);
+    clean->asked = owner;
+    clean->asking = records_ask(owner, question);
 }
 
 bool clean_records_poll(struct clean *clean)
@@ -96,23 +95,22 @@ bool clean_records_poll(struct clean *clean)
         *place_of(clean, clean->asked, question->rows[i].client) =
             (struct clean_client){.client = question->rows[i].client,
                                   .lowest = question->rows[i].lowest,
-                                  .worker = clean->asked,
+                                  .owner = clean->asked,
                                   .victims = clean->victims_begun};
     return true;
 }
 
 enum clean_record clean_record(struct clean *clean, const struct entry_header *header)
 {
-    uint32_t worker;
-    if (!has_record(clean, header, &worker))
+    if (!has_record(clean, header))
         return CLEAN_RECORD_NONE;
-    if (is_open(clean, header, worker)) {
-        ask(clean, header, worker);
+    if (is_open(clean, header)) {
+        ask(clean, header);
         return CLEAN_RECORD_ASKED;
     }
-    return header->operation < place_of(clean, worker, header->client_id)->lowest
-               ? CLEAN_RECORD_NONE
-               : CLEAN_RECORD_NEEDED;
+    const uint32_t lowest =
+        place_of(clean, clean->questions[header->shard], header->client_id)->lowest;
+    return header->operation < lowest ? CLEAN_RECORD_NONE : CLEAN_RECORD_NEEDED;
 }
 
 static bool is_of_before(const struct clean *clean, const struct victim *victim)

@@ -65,11 +65,12 @@ struct clean_entry {
     struct entry_header header; /* of its first block */
 };
 
-/* What a worker told of a client. */
+/* What the owner of a shard told of a client. */
 struct clean_client {
-    uint32_t client, worker; /* 0: nobody told */
-    uint32_t lowest;         /* nobody asks for its operations below */
-    uint64_t victims;        /* how many were begun by then */
+    uint32_t client;           /* 0: nobody told */
+    uint32_t lowest;           /* nobody asks for its operations below */
+    const struct inbox *owner; /* who told */
+    uint64_t victims;          /* how many were begun by then */
 };
 
 /* A copy whose index item could not be swapped yet, because the index grows. */
@@ -234,9 +235,9 @@ struct clean {
     /* Completion records (clean_records.c). */
     struct clean_client clients[CLEAN_CLIENTS];
     struct records_question question;
-    bool asking;    /* an owner has it, or has answered it */
-    uint32_t asked; /* which */
-    uint64_t victims_begun;
+    bool asking;               /* an owner has it, or has answered it */
+    const struct inbox *asked; /* which */
+    uint64_t victims_begun;    /* and shards that changed owners */
     struct records_table stubs; /* K8: operations of which this run has written one; 32 B each */
 
     struct clean_tombstones tombstones;

@@ -50,19 +50,65 @@ void digest_tail_age(struct digest *digest)
 }
 
 /* D7: what is settled leaves the suffix for `completed` in the sort. */
+static void list(struct digest *digest, struct records_question *question)
+{
+    struct shard_state *shard = digest->shards[question->shard];
+    question->listed_count = ROWAN_EAGAIN;
+    if (!shard)
+        return;
+    suffix_sort(&shard->suffix);
+    question->listed_count =
+        (int)completed_list(&shard->completed, &question->cursor, question->listed,
+                            RECORDS_QUESTION_ROWS, &question->listed_all);
+}
+
+/* Some operation of that client may be asked for again. */
+static void note_client(const struct digest *digest, struct records_question *question,
+                        uint32_t client)
+{
+    const struct acknowledged_client *told =
+        &digest->acknowledged.places[acknowledged_place(client)];
+    for (uint32_t i = 0; i < question->count; i++) {
+        if (question->rows[i].client == client)
+            question->rows[i].lowest = told->client == client ? told->lowest : 0;
+    }
+}
+
+/* D8: a client that has no operation there asks for none. One walk for all of them: first the place of each is marked. */
+static void answer_rows(const struct digest *digest, struct records_question *question)
+{
+    bool places[ACKNOWLEDGED_PLACES] = {false};
+    for (uint32_t i = 0; i < question->count; i++) {
+        question->rows[i].lowest = UINT32_MAX;
+        places[acknowledged_place(question->rows[i].client)] = true;
+    }
+    for (const struct shard_state *shard = digest->owned; shard; shard = shard->next_owned) {
+        const struct suffix *suffix = &shard->suffix;
+        const struct completed *completed = &shard->completed;
+        for (uint32_t i = 0; i < suffix->count; i++) {
+            if (places[acknowledged_place(suffix->items[i].client)])
+                note_client(digest, question, suffix->items[i].client);
+        }
+        for (uint32_t i = 0; i < completed->count; i++) {
+            if (places[acknowledged_place(completed->items[i].client)])
+                note_client(digest, question, completed->items[i].client);
+        }
+    }
+    for (uint32_t i = 0; i < question->count; i++) {
+        if (!digest->has_all || !digest->shards[question->rows[i].shard])
+            question->rows[i].lowest = 0;
+    }
+}
+
 bool digest_tail_answer(struct digest *digest)
 {
     struct records_question *question = inbox_pop(&digest->record_questions);
     if (!question)
         return false;
-    struct shard_state *shard = digest->shards[question->shard];
-    question->listed_count = ROWAN_EAGAIN;
-    if (shard) {
-        suffix_sort(&shard->suffix);
-        question->listed_count =
-            (int)completed_list(&shard->completed, &question->cursor, question->listed,
-                                RECORDS_QUESTION_ROWS, &question->listed_all);
-    }
+    if (question->lists)
+        list(digest, question);
+    else
+        answer_rows(digest, question);
     records_answer(question);
     return true;
 }

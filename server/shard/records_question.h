@@ -2,7 +2,7 @@
  *
  * Before an entry goes for good: may somebody still ask whether its operation was done?
  *
- * The clean role asks the worker that owns the shard about the clients whose entries it drops. A client's lowest
+ * The clean role asks the shard's owner, a worker or a digest role, about the clients whose entries it drops. A client's lowest
  * unanswered number only rises, so an answer stays right. That a client was forgotten speaks only for what it had written
  * by then: it asks for nothing of that again (server/worker/clients.h), but it may come back and write more. An answer is
  * about entries of COMMITTED segments only: the record of a
@@ -32,7 +32,7 @@ struct records_question {
         uint32_t client;
         uint32_t
             lowest; /* the answer: nobody asks for lower operations of this client. UINT32_MAX: for none; 0: keep all,
-                            as the worker does not own the shard, or cannot tell */
+                            as who is asked does not own the shard, or cannot tell */
     } rows[RECORDS_QUESTION_ROWS];
     bool lists; /* then there are no rows, but: */
     uint16_t shard;

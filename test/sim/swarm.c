@@ -347,8 +347,7 @@ static void draw_failover_faults(struct random *random, struct swarm *out)
     nemesis->weights[NEMESIS_DRY] += late ? 6 : 0;
     if (nemesis->max_length_ns < LONGER * nemesis->lease_ns)
         nemesis->max_length_ns = LONGER * nemesis->lease_ns;
-    /* A backup's cleaner keeps no records, so one that is promoted may lack them after a start (server/shard/README.md). */
-    nemesis->weights[NEMESIS_DEAF] = deaf && !out->load.may_fill ? 4 : 0;
+    nemesis->weights[NEMESIS_DEAF] = deaf ? 4 : 0;
     nemesis->deaf_ns = deaf_ns;
     if (nemesis->weights[NEMESIS_DEAF] && out->cluster.timeout_ns < deaf_ns + 8 * NS_PER_S)
         out->cluster.timeout_ns = deaf_ns + 8 * NS_PER_S;
