@@ -4,6 +4,7 @@
 #include "common/base/error.h"
 #include "common/cluster/control.h"
 #include "landing.h"
+#include "server/shard/query.h"
 #include "test/lib/unit.h"
 
 enum { LED = 0 };
@@ -32,12 +33,16 @@ static int open_stage(void **state)
     return 0;
 }
 
+static uint32_t
+    suffixes; /* that server 2 was asked for in the last change: it may have what nobody else got */
+
 /* Server 2 fills, and has nothing that others lack. */
 static void answer_suffix(struct stage *stage, uint32_t tag, const Rowan__GetSuffix *asked)
 {
     Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
     uint8_t bytes[256];
 
+    suffixes += asked->after != QUERY_SUFFIX_NONE;
     body.shard = asked->shard;
     body.epoch = asked->epoch;
     const size_t count =
@@ -89,8 +94,12 @@ static void change(struct stage *stage, uint32_t shard, enum change to)
             puppet_connected(stage->peer, true);
     }
     stage_commit(stage, stage->config->term);
+    assert_false(stage->peer &&
+                 stage_confirm(stage, 0)); /* nothing is copied before the epoch is reconciled */
+    suffixes = 0;
     for (unsigned i = 0; stage->peer && i < 4; i++)
         answer_all(stage);
+    assert_true(!stage->peer || shard == STAGE_BACKED || suffixes > 0);
 }
 
 /* --- copying --- */
@@ -235,8 +244,11 @@ TEST(what_was_copied_counts_after_a_start)
     change(stage, STAGE_BACKED, FILLS);
     struct landing landing = landing_begin(stage);
     assert_int_equal(bring(stage, landing.peer, version_make(1, 7), false), 0);
+    assert_int_equal(landing_ask(&landing).segments_committed, 0);
     assert_int_equal(bring(stage, landing.peer, 0, true), 0);
     change(stage, STAGE_BACKED, FULL);
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(landing_ask(&landing).segments_committed, 1); /* though nobody writes */
     stage_restart(stage);
     struct cluster_config *config = stage->config;
     config->shards[STAGE_BACKED].primary = 1;
