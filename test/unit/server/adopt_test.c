@@ -18,19 +18,12 @@ static struct puppet_conn *cm(struct stage *stage)
 /* The term of the last Adopted since the last call; 0: there was none. */
 static uint64_t adopted(struct stage *stage)
 {
-    const struct puppet_sent *sent;
+    const Rowan__ControlMessage *message;
     uint64_t term = 0;
 
-    while ((sent = puppet_take(stage->fabric))) {
-        Rowan__ControlMessage *message;
-        uint32_t tag;
-
-        if (sent->conn != cm(stage) || control_decode(sent->data, sent->bytes, &tag, &message))
-            continue;
+    while ((message = stage_message(stage, cm(stage), NULL)))
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_ADOPTED)
             term = message->adopted->term;
-        control_free(message);
-    }
     return term;
 }
 
@@ -314,14 +307,9 @@ static struct shown ask_suffix(struct landing *landing, uint64_t after)
     stage->fabric->taken = stage->fabric->sent_count;
     landing_tell(landing->peer, &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body));
     stage_pass(stage, NS_PER_S);
-    const struct puppet_sent *sent;
+    const Rowan__ControlMessage *message;
     bool found = false;
-    while (!found && (sent = puppet_take(stage->fabric))) {
-        Rowan__ControlMessage *message;
-        uint32_t tag;
-
-        if (sent->conn != landing->peer || control_decode(sent->data, sent->bytes, &tag, &message))
-            continue;
+    while (!found && (message = stage_message(stage, landing->peer, NULL))) {
         found = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SUFFIX_IS;
         if (found) {
             shown.commit = message->suffix_is->commit;
@@ -330,36 +318,9 @@ static struct shown ask_suffix(struct landing *landing, uint64_t after)
             if (shown.blocks)
                 entry_peek(message->suffix_is->blocks[0].data, &shown.first);
         }
-        control_free(message);
     }
     assert_true(found);
     return shown;
-}
-
-/* Server 2 has all of it, and nothing else. */
-static void answer_questions(struct stage *stage, uint64_t commit)
-{
-    for (uint32_t i = 0; i < stage->fabric->sent_count; i++) {
-        const struct puppet_sent *sent = &stage->fabric->sent[i];
-        Rowan__ControlMessage *message;
-        Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
-        uint8_t bytes[256];
-        uint32_t tag;
-
-        if (sent->conn != stage->peer || control_decode(sent->data, sent->bytes, &tag, &message))
-            continue;
-        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX) {
-            body.shard = message->get_suffix->shard;
-            body.epoch = message->get_suffix->epoch;
-            body.commit = body.prefix = commit;
-            const size_t count = control_encode(tag, &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body),
-                                                bytes, sizeof bytes);
-            puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
-        }
-        control_free(message);
-        stage_run(stage);
-    }
-    stage_land_all(stage);
 }
 
 TEST(a_deposed_primary_answers_when_its_writes_have_landed_and_shows_them_as_a_backup)
@@ -396,7 +357,8 @@ TEST(a_deposed_primary_answers_when_its_writes_have_landed_and_shows_them_as_a_b
     come(stage, planned(stage->config, LED, LEADS, 0));
     stage_commit(stage, 3);
     stage_pass(stage, 10 * NS_PER_MS);
-    answer_questions(stage, version_make(1, 1));
+    stage_answer_suffixes(stage, version_make(1, 1));
+    stage_land_all(stage);
     stage->operations = operation - 1; /* the client has not heard of it, and asks again */
     stage_put(stage, client, stage_key_of(LED));
     stage_land_all(stage);
@@ -464,7 +426,8 @@ TEST(a_shard_whose_primary_stays_is_promoted_with_all_that_it_sent_until_the_com
     landing_put(&landing, 1);
     stage_commit(stage, 2);
     stage_pass(stage, 100 * NS_PER_MS);
-    answer_questions(stage, version_make(1, 0));
+    stage_answer_suffixes(stage, version_make(1, 0));
+    stage_land_all(stage);
     stage_get(stage, client, stage_key_of(STAGE_BACKED));
     stage_run(stage);
     const struct message_reply reply = next_reply(stage);
@@ -491,7 +454,8 @@ TEST(a_shard_that_is_led_here_again_by_the_newest_configuration_returns_to_its_w
     assert_int_equal(status_of_put(stage, client, LED), ROWAN_EBUSY);
     stage_commit(stage, 3);
     stage_pass(stage, 10 * NS_PER_MS);
-    answer_questions(stage, version_make(1, 1));
+    stage_answer_suffixes(stage, version_make(1, 1));
+    stage_land_all(stage);
     stage_put(stage, client, stage_key_of(LED));
     stage_land_all(stage);
     assert_int_equal(next_reply(stage).version, version_make(3, 1));
