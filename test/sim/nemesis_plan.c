@@ -1,6 +1,7 @@
 /* Planned changes: what an operator's tool would store beside the manager, which then makes it happen. A shard gets another
  * primary though the one that it has runs on, or another worker of the same server; a replica leaves it, and the manager fills
- * another, there or elsewhere. Two changes may come at once, and then nobody hears of the first. */
+ * another, there or elsewhere. Two changes may come at once, and then nobody hears of the first. What the deposed primary has
+ * sent is late now and then, so that some of it is on its way when it is deposed. */
 #include <stdlib.h>
 
 #include "common/base/assert.h"
@@ -36,13 +37,18 @@ static bool change_shard(struct nemesis *nemesis, const struct cluster_config *c
     const uint32_t at =
         (uint32_t)nemesis_below(nemesis, change == SWAP ? shard->backup_count : replicas);
     if (change == SWAP) {
-        const uint32_t deposed = shard->primary;
+        const uint32_t deposed = shard->primary,
+                       other = shard->backups[(at + 1) % shard->backup_count];
         shard->primary = shard->backups[at];
         shard->worker = draw_worker(nemesis, config, shard);
         remove_at(shard->backups, &shard->backup_count, at);
-        if (nemesis_one_in(nemesis, 4)) /* PRIMARY -> NONE, and PRIMARY -> FILLING */
+        if (nemesis_one_in(nemesis, 2))
+            nemesis_stall(nemesis, deposed - 1,
+                          (nemesis_one_in(nemesis, 2) ? other : shard->primary) - 1,
+                          1 + nemesis_below(nemesis, 2 * nemesis->options.lease_ns));
+        if (nemesis_one_in(nemesis, 3)) /* PRIMARY -> NONE, and PRIMARY -> FILLING */
             shard->filling[shard->filling_count++] = deposed;
-        else if (!nemesis_one_in(nemesis, 4))
+        else if (!nemesis_one_in(nemesis, 3))
             shard->backups[shard->backup_count++] = deposed;
         return true;
     }

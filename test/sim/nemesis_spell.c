@@ -280,11 +280,11 @@ static bool begin_cut(struct nemesis *nemesis)
     return true;
 }
 
-static bool begin_stall(struct nemesis *nemesis)
+void nemesis_stall(struct nemesis *nemesis, uint32_t a, uint32_t b, uint64_t length_ns)
 {
-    uint32_t a, b;
-    draw_pair(nemesis, &a, &b);
-    struct spell *spell = spell_begin(nemesis, NEMESIS_STALL);
+    if (nemesis->spell_count == MAX_SPELLS)
+        return;
+    struct spell *spell = spell_begin_for(nemesis, NEMESIS_STALL, length_ns);
     spell->process = a;
     sim_network_stall(nemesis->cluster->network, sim_cluster_process(nemesis->cluster, a)->address,
                       sim_cluster_process(nemesis->cluster, b)->address,
@@ -292,6 +292,13 @@ static bool begin_stall(struct nemesis *nemesis)
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, a),
                  "for %lu ms: all is late between it and %s", milliseconds(nemesis, spell),
                  name_of(nemesis, b));
+}
+
+static bool begin_stall(struct nemesis *nemesis)
+{
+    uint32_t a, b;
+    draw_pair(nemesis, &a, &b);
+    nemesis_stall(nemesis, a, b, 0);
     return true;
 }
 
@@ -352,7 +359,21 @@ static bool any_is_late(const struct sim_server *server)
     return any;
 }
 
-/* With leases roles may be late for longer than others wait for them, several of a server at once. */
+/* Soon a primary ends of which it is a backup. */
+static void kill_primary_of(struct nemesis *nemesis, uint32_t index, uint64_t within_ns)
+{
+    const struct cluster_config *config = sim_cluster_config(nemesis->cluster);
+    const uint64_t at_ns = nemesis_now(nemesis) + nemesis_below(nemesis, within_ns);
+    for (uint32_t i = 0; config && i < config->shard_count; i++) {
+        if (!shard_has_backup(&config->shards[i], index + 1))
+            continue;
+        nemesis->kill_ns[config->shards[i].primary - 1] = at_ns;
+        return;
+    }
+}
+
+/* With leases roles may be late for longer than others wait for them, several of a server at once; or a digest role, which
+ * has not applied all when its server is to lead a shard. */
 static bool begin_dry(struct nemesis *nemesis)
 {
     const uint32_t index = nemesis_draw_server(nemesis);
@@ -362,8 +383,12 @@ static bool begin_dry(struct nemesis *nemesis)
         return false;
     uint64_t length_ns = nemesis_draw_length(nemesis);
     const bool another = nemesis_one_in(nemesis, leases ? 2 : 4);
+    const bool kills = leases && nemesis->rose_ns != WAKE_NEVER && nemesis_one_in(nemesis, 2);
+    const uint32_t digests = nemesis->cluster->options.digests;
     const uint32_t role =
-        another ? (uint32_t)nemesis_below(nemesis, server_roles(server->server)) : 0;
+        kills     ? server_roles(server->server) - 2 - (uint32_t)nemesis_below(nemesis, digests)
+        : another ? (uint32_t)nemesis_below(nemesis, server_roles(server->server))
+                  : 0;
     if (server->late[role].every_ns)
         return false;
     if (leases)
@@ -373,6 +398,8 @@ static bool begin_dry(struct nemesis *nemesis)
     spell->role = role;
     server->late[role].every_ns = DRY_MIN_NS + nemesis_below(nemesis, length_ns);
     server->late[role].due_ns = 0;
+    if (kills)
+        kill_primary_of(nemesis, index, server->late[role].every_ns);
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, server->process.name,
                  "for %lu ms: role %u has its turn every %lu ms only", milliseconds(nemesis, spell),
                  role, server->late[role].every_ns / NS_PER_MS);

@@ -114,6 +114,9 @@ void nemesis_cut(struct nemesis *nemesis, uint32_t a, uint32_t b);
 void nemesis_cut_due(struct nemesis *nemesis);
 uint64_t nemesis_next_cut_ns(const struct nemesis *nemesis);
 
+/* NEMESIS_STALL between these two, for so long (0: as drawn), if there is space for a spell. */
+void nemesis_stall(struct nemesis *nemesis, uint32_t a, uint32_t b, uint64_t length_ns);
+
 /* Stops a process for so long (0: as drawn); false if it is not up, or stopped. */
 bool nemesis_stop(struct nemesis *nemesis, uint32_t process, uint64_t length_ns);
 

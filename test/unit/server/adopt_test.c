@@ -8,7 +8,7 @@
 #include "server/control/control_state.h"
 #include "test/lib/unit.h"
 
-enum { LED = 0 };
+enum { LED = 0, LANDED = 300 /* more than a digest role looks at in one poll */ };
 
 static struct puppet_conn *cm(struct stage *stage)
 {
@@ -18,19 +18,12 @@ static struct puppet_conn *cm(struct stage *stage)
 /* The term of the last Adopted since the last call; 0: there was none. */
 static uint64_t adopted(struct stage *stage)
 {
-    const struct puppet_sent *sent;
+    const Rowan__ControlMessage *message;
     uint64_t term = 0;
 
-    while ((sent = puppet_take(stage->fabric))) {
-        Rowan__ControlMessage *message;
-        uint32_t tag;
-
-        if (sent->conn != cm(stage) || control_decode(sent->data, sent->bytes, &tag, &message))
-            continue;
+    while ((message = stage_message(stage, cm(stage), NULL)))
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_ADOPTED)
             term = message->adopted->term;
-        control_free(message);
-    }
     return term;
 }
 
@@ -171,6 +164,28 @@ TEST(adopted_is_said_when_it_is_durable)
     cluster_release(next);
 }
 
+TEST(adopted_is_said_when_each_role_has_adopted_it)
+{
+    struct stage *stage = *state;
+    enum { CONTROL, WORKER, DIGEST, CLEAN, ROLES };
+    uint64_t wake_ns;
+
+    assert_int_equal(adopted(stage), 1);
+    assert_int_equal(server_roles(stage->server), ROLES);
+    struct cluster_config *next = cluster_copy(stage->config);
+    next->term++;
+    follow(stage, next);
+    stage_configure_for(stage, next, 0);
+    for (uint32_t i = 0; i < 50 * ROLES; i++, stage->now_ns += NS_PER_MS) {
+        const struct poller poller = server_poller(stage->server, i % ROLES);
+        if (i % ROLES != WORKER)
+            poller.poll(poller.role, stage->now_ns, &wake_ns);
+    }
+    assert_int_equal(adopted(stage), 0);
+    stage_pass(stage, 10 * NS_PER_MS);
+    assert_int_equal(adopted(stage), 2);
+}
+
 TEST(a_promoted_shard_has_what_landed_and_is_served_when_that_is_committed)
 {
     struct stage *stage = *state;
@@ -178,10 +193,11 @@ TEST(a_promoted_shard_has_what_landed_and_is_served_when_that_is_committed)
 
     stage_commit(stage, 1);
     struct landing landing = landing_begin(stage);
-    landing_put(&landing, 1);
     struct cluster_config *next = without_peer(stage);
     stage_configure_for(stage, next, 0);
     stage_run(stage);
+    for (uint32_t counter = 1; counter <= LANDED; counter++)
+        landing_put(&landing, counter);
     puppet_shut_out(stage->fabric, STAGE_CONTROL, 2, 0);
     stage_pass(stage, 100 * NS_PER_MS);
     assert_int_equal(adopted(stage), 2);
@@ -192,7 +208,7 @@ TEST(a_promoted_shard_has_what_landed_and_is_served_when_that_is_committed)
     stage_run(stage);
     const struct message_reply reply = next_reply(stage);
     assert_int_equal(reply.status, 0);
-    assert_int_equal(reply.version, version_make(1, 1));
+    assert_int_equal(reply.version, version_make(1, LANDED));
     assert_int_equal(status_of_put(stage, client, STAGE_BACKED), 0);
 }
 
@@ -291,14 +307,9 @@ static struct shown ask_suffix(struct landing *landing, uint64_t after)
     stage->fabric->taken = stage->fabric->sent_count;
     landing_tell(landing->peer, &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body));
     stage_pass(stage, NS_PER_S);
-    const struct puppet_sent *sent;
+    const Rowan__ControlMessage *message;
     bool found = false;
-    while (!found && (sent = puppet_take(stage->fabric))) {
-        Rowan__ControlMessage *message;
-        uint32_t tag;
-
-        if (sent->conn != landing->peer || control_decode(sent->data, sent->bytes, &tag, &message))
-            continue;
+    while (!found && (message = stage_message(stage, landing->peer, NULL))) {
         found = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SUFFIX_IS;
         if (found) {
             shown.commit = message->suffix_is->commit;
@@ -307,7 +318,6 @@ static struct shown ask_suffix(struct landing *landing, uint64_t after)
             if (shown.blocks)
                 entry_peek(message->suffix_is->blocks[0].data, &shown.first);
         }
-        control_free(message);
     }
     assert_true(found);
     return shown;
@@ -342,6 +352,17 @@ TEST(a_deposed_primary_answers_when_its_writes_have_landed_and_shows_them_as_a_b
     shown = ask_suffix(&landing, version_make(1, 0));
     assert_int_equal(shown.blocks, 1);
     assert_int_equal(shown.first.version, version_make(1, 1));
+
+    stage_commit(stage, 2);
+    come(stage, planned(stage->config, LED, LEADS, 0));
+    stage_commit(stage, 3);
+    stage_pass(stage, 10 * NS_PER_MS);
+    stage_answer_suffixes(stage, version_make(1, 1));
+    stage_land_all(stage);
+    stage->operations = operation - 1; /* the client has not heard of it, and asks again */
+    stage_put(stage, client, stage_key_of(LED));
+    stage_land_all(stage);
+    assert_int_equal(next_reply(stage).version, version_make(1, 1));
 }
 
 TEST(a_write_that_may_have_landed_is_in_doubt_and_in_the_suffix_of_the_deposed_primary)
@@ -419,32 +440,6 @@ TEST(a_server_that_is_kept_only_holds_up_no_deposed_primary)
     assert_false(puppet_lives(stage->fabric, STAGE_WORKER, client));
 }
 
-/* Server 2 has all of it, and nothing else. */
-static void answer_questions(struct stage *stage, uint64_t commit)
-{
-    for (uint32_t i = 0; i < stage->fabric->sent_count; i++) {
-        const struct puppet_sent *sent = &stage->fabric->sent[i];
-        Rowan__ControlMessage *message;
-        Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
-        uint8_t bytes[256];
-        uint32_t tag;
-
-        if (sent->conn != stage->peer || control_decode(sent->data, sent->bytes, &tag, &message))
-            continue;
-        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX) {
-            body.shard = message->get_suffix->shard;
-            body.epoch = message->get_suffix->epoch;
-            body.commit = body.prefix = commit;
-            const size_t count = control_encode(tag, &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body),
-                                                bytes, sizeof bytes);
-            puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
-        }
-        control_free(message);
-        stage_run(stage);
-    }
-    stage_land_all(stage);
-}
-
 TEST(a_shard_whose_primary_stays_is_promoted_with_all_that_it_sent_until_the_commit)
 {
     struct stage *stage = *state;
@@ -458,7 +453,8 @@ TEST(a_shard_whose_primary_stays_is_promoted_with_all_that_it_sent_until_the_com
     landing_put(&landing, 1);
     stage_commit(stage, 2);
     stage_pass(stage, 100 * NS_PER_MS);
-    answer_questions(stage, version_make(1, 0));
+    stage_answer_suffixes(stage, version_make(1, 0));
+    stage_land_all(stage);
     stage_get(stage, client, stage_key_of(STAGE_BACKED));
     stage_run(stage);
     const struct message_reply reply = next_reply(stage);
@@ -485,7 +481,8 @@ TEST(a_shard_that_is_led_here_again_by_the_newest_configuration_returns_to_its_w
     assert_int_equal(status_of_put(stage, client, LED), ROWAN_EBUSY);
     stage_commit(stage, 3);
     stage_pass(stage, 10 * NS_PER_MS);
-    answer_questions(stage, version_make(1, 1));
+    stage_answer_suffixes(stage, version_make(1, 1));
+    stage_land_all(stage);
     stage_put(stage, client, stage_key_of(LED));
     stage_land_all(stage);
     assert_int_equal(next_reply(stage).version, version_make(3, 1));

@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/cluster/control.h"
+#include "server/shard/query.h"
 #include "stage.h"
 
 static struct cluster_config *make_config(uint32_t block_limit)
@@ -435,6 +436,58 @@ static Rowan__ControlMessage *entries_at(const struct stage *stage, uint32_t pla
         return message;
     control_free(message);
     return NULL;
+}
+
+const Rowan__ControlMessage *stage_message(struct stage *stage, const struct puppet_conn *conn,
+                                           uint32_t *tag)
+{
+    static Rowan__ControlMessage *message;
+    const struct puppet_sent *sent;
+    uint32_t unused;
+
+    control_free(message);
+    message = NULL;
+    while ((sent = puppet_take(stage->fabric))) {
+        if (sent->conn == conn &&
+            !control_decode(sent->data, sent->bytes, tag ? tag : &unused, &message))
+            return message;
+    }
+    return NULL;
+}
+
+static void answer_suffix(struct stage *stage, uint32_t tag, const Rowan__GetSuffix *asked,
+                          uint64_t commit)
+{
+    Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
+    uint8_t bytes[256];
+
+    body.shard = asked->shard;
+    body.epoch = asked->epoch;
+    body.commit = body.prefix = commit ? commit : asked->commit;
+    const size_t count =
+        control_encode(tag, &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body), bytes, sizeof bytes);
+    puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+}
+
+uint32_t stage_answer_suffixes(struct stage *stage, uint64_t commit)
+{
+    uint32_t suffixes = 0, tag;
+
+    stage_run(stage);
+    for (uint32_t i = 0; i < stage->fabric->sent_count; i++) {
+        const struct puppet_sent *sent = &stage->fabric->sent[i];
+        Rowan__ControlMessage *message;
+
+        if (sent->conn != stage->peer || control_decode(sent->data, sent->bytes, &tag, &message))
+            continue;
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX) {
+            answer_suffix(stage, tag, message->get_suffix, commit);
+            suffixes += message->get_suffix->after != QUERY_SUFFIX_NONE;
+        }
+        control_free(message);
+        stage_run(stage);
+    }
+    return suffixes;
 }
 
 bool stage_confirm(struct stage *stage, int error)

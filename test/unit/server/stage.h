@@ -3,6 +3,7 @@
 #define TEST_UNIT_SERVER_STAGE_H
 
 #include "common/cluster/cluster.h"
+#include "common/cluster/control.h"
 #include "common/entry/entry.h"
 #include "proto/message.h"
 #include "puppet_fabric.h"
@@ -116,6 +117,15 @@ void stage_fail_fences(struct stage *stage);
 
 /* The peer confirms entries that it was brought by message; or it refuses them. True if there were any. */
 bool stage_confirm(struct stage *stage, int error);
+
+/* The next control message that was sent on that connection, whatever else was; NULL: there is none. Valid until the next
+ * call. `tag` may be NULL. */
+const Rowan__ControlMessage *stage_message(struct stage *stage, const struct puppet_conn *conn,
+                                           uint32_t *tag);
+
+/* The peer answers all that log reconciliation asks, or has asked: it has everything up to `commit` (0: to what the
+ * question says), and nothing else. How many asked for a suffix. */
+uint32_t stage_answer_suffixes(struct stage *stage, uint64_t commit);
 
 /* The blocks of those that were sent from that message on, one behind the other; returns their bytes, which are valid until
  * the next call. */
