@@ -21,15 +21,10 @@ void checks_commit_note(struct checks *checks, uint32_t number)
 
 bool checks_is_missed(struct checks *checks, const struct checks_entry *entry)
 {
-    const struct entry_header *header = &entry->header;
-    bool missed = false;
-    for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
-        const bool may =
-            checks->flips || version_epoch(header->version) < checks->full_epochs[i][header->shard];
-        missed |= checks_is_replica(checks, header->shard, i) &&
-                  !checks_is_held(checks, entry, i) &&
-                  !(may && checks_is_superseded(checks, entry, i));
-    }
+    bool missed = !checks->flips;
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++)
+        missed |= checks_is_replica(checks, entry->header.shard, i) &&
+                  !checks_is_whole(checks, entry, i) && !checks_is_superseded(checks, entry, i);
     return missed;
 }
 

@@ -319,11 +319,8 @@ static void look_at_replicas(struct checks *checks)
             const struct shard_state *shard = control->shards[j];
             const struct shard *row = &control->config->shards[j];
             uint32_t *first_epoch = &checks->first_epochs[i][row->id];
-            uint32_t *full_epoch = &checks->full_epochs[i][row->id];
             if (shard && shard->filling)
-                *full_epoch = UINT32_MAX;
-            else if (shard && *full_epoch == UINT32_MAX)
-                *full_epoch = shard->epoch;
+                checks->copied_epochs[i][row->id] = shard->epoch;
             if (!shard || shard->first_epoch == *first_epoch)
                 continue;
             *first_epoch = shard->first_epoch;

@@ -24,6 +24,33 @@ bool checks_is_replica(const struct checks *checks, uint16_t shard_id, uint32_t 
     return !shard || replicas_of(shard) >> server & 1;
 }
 
+static bool is_here(struct checks *checks, const struct checks_entry *entry, uint32_t server)
+{
+    return entry->cleaned >> server & 1 || checks_is_whole(checks, entry, server);
+}
+
+/* A log reconciliation brings nothing to a replica that fills (server/worker/worker_reconcile.c): the copying that begins
+ * behind it brings the newest of each key, and the last one made the replica full. */
+static bool is_behind_copy(struct checks *checks, const struct checks_entry *entry, uint32_t server)
+{
+    const bool copied =
+        version_epoch(entry->header.version) < checks->copied_epochs[server][entry->header.shard];
+    uint32_t at =
+        copied && entry->key != JOURNAL_NO_KEY ? checks->keys[entry->key].last_entry : CHECKS_NONE;
+    while (at && (checks->entries[at].header.version <= entry->header.version ||
+                  !is_here(checks, &checks->entries[at], server)))
+        at = checks->entries[at].next_of_key;
+    return at != CHECKS_NONE;
+}
+
+bool checks_is_held(struct checks *checks, const struct checks_entry *entry, uint32_t server)
+{
+    /* Of epochs before a replica's first it got what was the newest of each key. */
+    return version_epoch(entry->header.version) <
+               checks->first_epochs[server][entry->header.shard] ||
+           is_here(checks, entry, server) || is_behind_copy(checks, entry, server);
+}
+
 bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry)
 {
     const struct shard *shard =

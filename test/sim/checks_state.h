@@ -142,8 +142,8 @@ struct checks {
 
     /* By server and shard: of the replica that it has, or had when its process ended; 0: it had none. */
     uint32_t first_epochs[SIM_MAX_SERVERS][UINT16_MAX + 1];
-    /* Of the same replica: the first epoch in which it was seen to be full; UINT32_MAX: none yet. */
-    uint32_t full_epochs[SIM_MAX_SERVERS][UINT16_MAX + 1];
+    /* Of the same replica: the last epoch in which it filled. What was written in that was sent to it, too. */
+    uint32_t copied_epochs[SIM_MAX_SERVERS][UINT16_MAX + 1];
 
     uint64_t registry_version;
     struct cluster_config *config; /* the last that was stored; NULL: none */
@@ -197,9 +197,6 @@ bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, ui
 bool checks_was_whole(struct checks *checks, const struct checks_entry *entry, uint32_t server,
                       uint64_t segment);
 
-/* Is it there, or was it until a newer entry of its key took its place? */
-bool checks_is_held(struct checks *checks, const struct checks_entry *entry, uint32_t server);
-
 /* On any replica of its shard, durable or not. */
 bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry);
 
@@ -216,9 +213,8 @@ bool checks_is_zero(const uint8_t *bytes, size_t count);
 /* A word of the segment table's first copy was stored, and the second copy is what it was before. */
 void checks_clean_meta(struct checks_server *server, uint64_t segment);
 
-/* Of an entry that is not on all replicas: does one of those miss it? Not one that has a newer one, which all have, and
- * where a bit flipped in this one when the others had the newer one already; or that filled when the log reconciliation of
- * its epoch found it: what is superseded it is not brought. */
+/* Of an entry that is not on all replicas: does one of those miss it? Not where a bit flipped in it when the others had a
+ * newer one already. */
 bool checks_is_missed(struct checks *checks, const struct checks_entry *entry);
 
 /* Has that server a newer entry of its key, which is everywhere? */
@@ -234,6 +230,9 @@ void checks_clean_zeros(struct checks_server *server, uint64_t offset, size_t by
 
 /* A full replica of the shard is on that server (from 0). Shards that nobody knows are everywhere. */
 bool checks_is_replica(const struct checks *checks, uint16_t shard, uint32_t server);
+
+/* Is it there, or was it until a newer entry of its key took its place? Or was a newer one copied in its stead? */
+bool checks_is_held(struct checks *checks, const struct checks_entry *entry, uint32_t server);
 
 /* Is the entry whole on every full replica of its shard? */
 bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry);

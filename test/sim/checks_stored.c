@@ -212,14 +212,6 @@ bool checks_was_whole(struct checks *checks, const struct checks_entry *entry, u
     return has_all_blocks(checks, entry, server, false, segment);
 }
 
-bool checks_is_held(struct checks *checks, const struct checks_entry *entry, uint32_t server)
-{
-    /* Of epochs before a replica's first it got what was the newest of each key. */
-    return version_epoch(entry->header.version) <
-               checks->first_epochs[server][entry->header.shard] ||
-           entry->cleaned >> server & 1 || checks_is_whole(checks, entry, server);
-}
-
 bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry)
 {
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {

@@ -200,6 +200,28 @@ TEST(a_write_that_one_replica_lacks_is_found)
     checks_stage_expect(&stage, "C2");
 }
 
+TEST(a_replica_that_was_filled_may_have_a_newer_write_in_place_of_one_of_an_earlier_epoch)
+{
+    struct checks_stage_entry entry = checks_stage_new_entry(&stage);
+    const uint64_t version = entry.header.version;
+    const uint16_t shard = entry.header.shard;
+    for (uint32_t server = 1; server <= 2; server++)
+        checks_stage_store_whole(&stage, server, &entry);
+    entry.header.version++;
+    stage.hole += 1024;
+    for (uint32_t server = 1; server <= 2; server++)
+        checks_stage_store_whole(&stage, server, &entry);
+    uint32_t *copied = &stage.checks->copied_epochs[2][shard];
+    *copied = version_epoch(version) + 1;
+    checks_stage_fence(&stage);
+    assert_false(checks_is_held(stage.checks, checks_entry(stage.checks, shard, version), 2));
+    checks_stage_store_whole(&stage, 3, &entry);
+    checks_stage_fence(&stage);
+    assert_true(checks_is_held(stage.checks, checks_entry(stage.checks, shard, version), 2));
+    *copied = version_epoch(version); /* what is written while it is copied to is sent to it */
+    assert_false(checks_is_held(stage.checks, checks_entry(stage.checks, shard, version), 2));
+}
+
 /* --- where a fence or a power loss decides --- */
 
 TEST(a_write_that_no_fence_covers_is_found)
