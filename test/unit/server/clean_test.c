@@ -3,9 +3,10 @@
 
 #include "image.h"
 #include "server/clean/clean.h"
+#include "server/digest/digest_state.h"
 #include "server/shard/apply.h"
-#include "server/shard/records_question.h"
 #include "server/store/live.h"
+#include "server/worker/worker_client.h"
 #include "server/worker/worker_state.h"
 
 enum {
@@ -15,6 +16,7 @@ enum {
 
 static struct clean *clean;
 static struct worker leader; /* that the role asks about records */
+static struct digest backer;
 static struct shard_state *led, *backed;
 static uint64_t now_ns;
 
@@ -59,9 +61,10 @@ static void begin(struct image *image, uint64_t reserve)
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(
             command_push(clean_inbox(clean),
-                         &(struct command){
-                             .kind = COMMAND_READ,
-                             .read = {.shard = shards[i], .questions = &leader.record_questions}}),
+                         &(struct command){.kind = COMMAND_READ,
+                                           .read = {.shard = shards[i],
+                                                    .questions = i ? &backer.record_questions
+                                                                   : &leader.record_questions}}),
             0);
     atomic_store(&image->common.reserve, reserve);
 }
@@ -272,17 +275,6 @@ TEST(of_an_entry_that_landed_twice_one_is_copied_for_both_that_are_committed)
                      1); /* of before this run: the start has made it durable */
 }
 
-/* Every client may still ask for everything. */
-static void answer_questions(void)
-{
-    struct records_question *question;
-    while ((question = inbox_pop(&leader.record_questions))) {
-        for (uint32_t i = 0; i < question->count; i++)
-            question->rows[i].lowest = 1;
-        atomic_store(&question->answered, true);
-    }
-}
-
 /* An entry was superseded, its stub was written, and the crash came before the segment was free; twice. */
 TEST(of_an_operation_whose_stub_a_crash_left_more_than_once_one_is_kept)
 {
@@ -308,12 +300,35 @@ TEST(of_an_operation_whose_stub_a_crash_left_more_than_once_one_is_kept)
     begin(image, URGENT);
     for (unsigned i = 0; i < 20; i++) {
         poll();
-        answer_questions();
+        (void)worker_client_answer(&leader); /* it owns no shard yet: everything may be asked */
     }
     assert_true(is_free(image, victims[1]) && is_free(image, victims[2]));
     assert_moved(image, led, "k", v(2)); /* so the first one was gone through, too */
     assert_int_equal(copies(image, LED, v(1)), 1);
     inbox_fini(&leader.record_questions);
+}
+
+/* It may lead the shard after its next start. */
+TEST(a_backup_leaves_a_stub_of_what_may_be_asked_again)
+{
+    struct image *image = *state;
+    for (uint32_t i = 1; i <= 3; i++) {
+        begin_segment(image, OWNER_BACKUP_LOG);
+        write_entry(image,
+                    &(struct entry){
+                        .shard = BACKED, .version = v(i), .key = "k", .client = 7, .operation = i});
+        end_segment(image, SEGMENT_COMMITTED);
+    }
+    assert_int_equal(inbox_init(&backer.record_questions, 8), 0);
+    begin(image, URGENT);
+    backer.shards[BACKED] = backer.owned = backed;
+    backer.has_all = true;
+    acknowledged_told(&backer.acknowledged, 7, 2);
+    for (unsigned i = 0; i < 20; i++, digest_tail_answer(&backer))
+        poll();
+    assert_int_equal(copies(image, BACKED, v(1)), 0);
+    assert_int_equal(copies(image, BACKED, v(2)), 1);
+    inbox_fini(&backer.record_questions);
 }
 
 TEST(what_no_replica_here_needs_goes)
