@@ -62,6 +62,14 @@ void checks_suffix_indexed(struct checks *checks, const struct shard_state *shar
         look_at_operation(checks, shard, server, entry);
 }
 
+/* A reconciliation that asks for more has `above` lowered, to what the index still names (suffix_below.h). */
+static bool is_superseded(struct checks *checks, const struct shard_state *shard, uint32_t server,
+                          uint64_t version)
+{
+    const struct checks_entry *entry = checks_entry(checks, shard->id, version);
+    return entry && checks_is_superseded(checks, entry, server);
+}
+
 /* Of the epoch that its contiguous prefix has reached. */
 static void look_at_shard(struct checks *checks, const struct shard_state *shard, uint32_t server)
 {
@@ -74,6 +82,11 @@ static void look_at_shard(struct checks *checks, const struct shard_state *shard
     for (uint32_t i = 0; i < suffix->count; i++)
         (void)suffix_add(&copy, suffix->items[i].version, suffix->items[i].offset);
     suffix_sort(&copy);
+    while (copy.contiguous < shard->prefix.upto &&
+           is_superseded(checks, shard, server, copy.contiguous + 1)) {
+        (void)suffix_add(&copy, copy.contiguous + 1, 0);
+        suffix_sort(&copy);
+    }
     if (copy.contiguous < shard->prefix.upto)
         fail(checks, shard, server, copy.contiguous + 1);
     suffix_clear(&copy);
