@@ -411,6 +411,7 @@ void worker_write_give_up(struct worker *worker, struct shard_state *shard)
 {
     struct write_op *op = shard->first_in_flight;
     const uint64_t hash = op->hash;
+    record(worker, op);
     unlink_in_flight(worker, shard);
     write_op_close(&worker->ops, op);
     start_waiting(worker, hash);

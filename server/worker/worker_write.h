@@ -20,8 +20,8 @@ void worker_write_forget(struct worker *worker, struct client_link *client);
  * it can land there any more (shard->cut). */
 void worker_write_resend(struct worker *worker, uint32_t peer);
 
-/* The first write in flight of the shard ends without an answer: its client has to be told that it is in doubt. Writes that
- * waited for it may be started or refused. */
+/* The first write in flight of the shard ends without an answer, with its completion record: its client has to be told that it
+ * is in doubt. Writes that waited for it may be started or refused. */
 void worker_write_give_up(struct worker *worker, struct shard_state *shard);
 
 #endif

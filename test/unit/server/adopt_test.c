@@ -488,6 +488,37 @@ TEST(a_shard_that_is_led_here_again_by_the_newest_configuration_returns_to_its_w
     assert_int_equal(next_reply(stage).version, version_make(3, 1));
 }
 
+TEST(a_write_in_doubt_is_not_carried_out_again_where_a_worker_here_is_to_lead_again)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+    const uint32_t id = client->id;
+
+    stage_commit(stage, 1);
+    (void)adopted(stage);
+    stage_put(stage, client, stage_key_of(LED));
+    stage_run(stage);
+    come(stage, planned(stage->config, LED, LEADS_NOT, 0));
+    come(stage, planned(stage->config, LED, LEADS, 0));
+    puppet_close(stage->peer, ROWAN_ECLOSED);
+    stage_pass(stage, NS_PER_S);
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    puppet_connected(stage->peer, true);
+    stage_pass(stage, 10 * NS_PER_MS);
+    assert_int_equal(adopted(stage), 3);
+    stage_commit(stage, 3);
+    stage_pass(stage, 10 * NS_PER_MS);
+    stage_answer_suffixes(stage, version_make(1, 0));
+    assert_true(stage_confirm(stage, 0));
+    stage_land_all(stage);
+    client = stage_client_again(stage, id);
+    stage->fabric->taken = stage->fabric->sent_count;
+    stage->operations = 0;
+    stage_put(stage, client, stage_key_of(LED));
+    stage_land_all(stage);
+    assert_int_equal(next_reply(stage).version, version_make(1, 1));
+}
+
 TEST(a_replica_that_leaves_is_none_and_holds_up_nothing_and_comes_back_as_another)
 {
     struct stage *stage = *state;
