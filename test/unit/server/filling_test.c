@@ -82,6 +82,12 @@ static bool tells_filled(struct stage *stage, uint32_t shard, uint32_t epoch)
     return told;
 }
 
+static uint64_t left_to_fill(struct stage *stage)
+{
+    const struct control *control = server_poller(stage->server, 0).role;
+    return atomic_load(&worker_counts(control->workers[0])->fill_left);
+}
+
 TEST(all_that_a_shard_has_is_copied_and_then_its_records_and_then_the_manager_is_told)
 {
     struct stage *stage = *state;
@@ -103,6 +109,7 @@ TEST(all_that_a_shard_has_is_copied_and_then_its_records_and_then_the_manager_is
     }
     change(stage, LED, FILLS);
     assert_false(tells_filled(stage, LED, 2));
+    assert_int_equal(left_to_fill(stage), 40);
     stage_land_all(stage);
     stage_pass(stage, 100 * NS_PER_MS);
     for (unsigned i = 0; i < 20; i++) {
@@ -110,6 +117,8 @@ TEST(all_that_a_shard_has_is_copied_and_then_its_records_and_then_the_manager_is
         stage_pass(stage, 10 * NS_PER_MS);
     }
     assert_true(tells_filled(stage, LED, 2));
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(left_to_fill(stage), 0);
 
     const uint32_t size = stage_brought(stage, 0, &bytes);
     for (uint32_t at = 0; at < size;) {
