@@ -235,9 +235,9 @@ struct clean {
     /* Completion records (clean_records.c). */
     struct clean_client clients[CLEAN_CLIENTS];
     struct records_question question;
-    bool asking;               /* an owner has it, or has answered it */
-    const struct inbox *asked; /* which */
-    uint64_t victims_begun;    /* and shards that changed owners */
+    bool asking;                /* an owner has it, or has answered it */
+    const struct inbox *asked;  /* which */
+    uint64_t victims_begun;     /* and shards that changed owners */
     struct records_table stubs; /* K8: operations of which this run has written one; 32 B each */
 
     struct clean_tombstones tombstones;
