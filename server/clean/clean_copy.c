@@ -30,6 +30,16 @@ enum clean_fate {
     FATE_DROP,
 };
 
+/* A block of the victim, and what the stages of the scan have found out about it. */
+struct clean_block {
+    struct entry_header header;
+    uint32_t from, offset, bytes; /* where the scan stood, where it lies */
+    const struct index *index;    /* NULL: not one whole entry, and nothing was looked up */
+    const struct index_bucket *bucket;
+    uint64_t hash;
+    struct index_hint hint;
+};
+
 void clean_copy_begin(struct clean *clean, struct victim *victim)
 {
     const struct server_common *common = clean->common;
@@ -121,8 +131,10 @@ static bool is_exposed(const struct clean *clean, const struct entry_header *hea
            header->version > atomic_load_explicit(&shard->dur_settled, memory_order_acquire);
 }
 
+/* `block` ends the entry. */
 static enum clean_fate judge(struct clean *clean, struct victim *victim,
-                             const struct entry_header *header, uint64_t offset, uint64_t *hash)
+                             const struct entry_header *header, uint64_t offset,
+                             const struct clean_block *block, uint64_t *hash)
 {
     const struct server_common *common = clean->common;
     const struct shard_state *shard = clean->shards[header->shard];
@@ -130,8 +142,9 @@ static enum clean_fate judge(struct clean *clean, struct victim *victim,
         return FATE_DROP;
     const uint8_t *key =
         entry_key_in_place(&common->format, header, pm_at(common->pm, offset), clean->key);
-    *hash = index_hash(key, header->key_bytes);
-    const uint64_t at = index_find(shard->index, *hash, key, header->key_bytes);
+    *hash = block->index ? block->hash : index_hash(key, header->key_bytes);
+    const struct index_hint hint = block->index ? block->hint : (struct index_hint){0};
+    const uint64_t at = index_find_hinted(shard->index, hint, *hash, key, header->key_bytes);
     if (at == offset)
         return FATE_MOVE;
     if (is_exposed(clean, header))
@@ -214,10 +227,11 @@ static int drop(struct clean *clean, struct victim *victim, const struct entry_h
 
 /* A whole entry in one piece. Errors: as drop. */
 static int clean_object(struct clean *clean, struct victim *victim,
-                        const struct entry_header *header, uint64_t offset)
+                        const struct entry_header *header, uint64_t offset,
+                        const struct clean_block *block)
 {
     uint64_t hash = 0, to;
-    const enum clean_fate fate = judge(clean, victim, header, offset, &hash);
+    const enum clean_fate fate = judge(clean, victim, header, offset, block, &hash);
     if (fate == FATE_DROP)
         return drop(clean, victim, header);
     const int error = copy(clean, victim, header, offset, &to);
@@ -253,20 +267,21 @@ static bool ends_entry(struct clean *clean, const struct entry_header *header, u
 }
 
 /* Errors: as drop. */
-static int clean_block(struct clean *clean, struct victim *victim,
-                       const struct entry_header *header, uint64_t offset, uint32_t bytes)
+static int clean_block(struct clean *clean, struct victim *victim, const struct clean_block *block,
+                       uint64_t offset)
 {
+    const struct entry_header *header = &block->header;
     if (header->type == ENTRY_RECORD)
         return drop(clean, victim, header);
     if (header->type != ENTRY_PUT && header->type != ENTRY_DELETE)
         return 0; /* K4 */
     const bool exposed = is_exposed(clean, header);
-    if (!ends_entry(clean, header, offset, bytes) ||
+    if (!ends_entry(clean, header, offset, block->bytes) ||
         (exposed && header->version > committed(clean, header->shard))) {
         clean->exposed += exposed;
         return 0;
     }
-    const int error = clean_object(clean, victim, &clean->entry.header, clean->entry.offset);
+    const int error = clean_object(clean, victim, &clean->entry.header, clean->entry.offset, block);
     if (!error && exposed)
         clean->exposed -= header->blocks - 1u;
     return error;
@@ -283,15 +298,6 @@ static enum clean_copied finish(struct clean *clean, const struct victim *victim
 /* --- the scan --- */
 
 enum { CLEAN_BATCH = 16 };
-
-/* A block of the victim. */
-struct clean_block {
-    struct entry_header header;
-    uint32_t from, offset, bytes; /* where the scan stood, where it lies */
-    const struct index *index;    /* NULL: nothing is to be looked up */
-    const struct index_bucket *bucket;
-    uint64_t hash;
-};
 
 /* The next blocks, up to `limit`. Returns their number; *end says what came behind the last. */
 static unsigned find_blocks(struct clean *clean, uint32_t limit, struct clean_block *blocks,
@@ -324,7 +330,8 @@ static void prefetch(const struct clean *clean, struct clean_block *blocks, unsi
     }
     for (unsigned i = 0; i < count; i++) {
         if (blocks[i].index)
-            (void)index_prefetch_entry(blocks[i].index, blocks[i].bucket, blocks[i].hash);
+            blocks[i].hint =
+                index_prefetch_entry(blocks[i].index, blocks[i].bucket, blocks[i].hash);
     }
 }
 
@@ -343,7 +350,7 @@ static bool clean_blocks(struct clean *clean, struct victim *victim,
         const struct clean_block *block = &blocks[i];
         const uint64_t offset = start + block->offset;
         const bool ready = is_ready(clean);
-        if (ready && !clean_block(clean, victim, &block->header, offset, block->bytes))
+        if (ready && !clean_block(clean, victim, block, offset))
             continue;
         clean->scan.position = block->from;
         if (ready && clean->entry.block > 0)
