@@ -456,6 +456,7 @@ bool worker_fill_poll(struct worker *worker, bool clients, uint64_t now_ns, uint
         used |= fills->slots[i].shard != NULL;
     }
     worker->fill_wanted = begin_some(worker) || used;
+    wake_at(wake_ns, now_ns + FILL_SPACE_NS); /* also for those that found no memory */
     count_rate(worker, now_ns);
     if (!may_step(fills, clients, now_ns, wake_ns))
         return false;

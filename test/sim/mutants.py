@@ -7,7 +7,7 @@ import harness
 import tap
 from harness import sim
 
-SEEDS = "1:100"
+SEEDS = "1:200"
 ROW = re.compile(r"^(\S+) +(\d+|-)  (.{22}) (.*)$")
 rows = {}
 
