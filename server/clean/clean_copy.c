@@ -207,7 +207,7 @@ static int write_stub(struct clean *clean, struct victim *victim, const struct e
     return 0;
 }
 
-/* K5. An entry goes, or a stub is met. Errors: ROWAN_EFULL, ROWAN_EAGAIN (a worker is asked). */
+/* K5. An entry goes, or a stub is met. Errors: ROWAN_EFULL, ROWAN_EAGAIN (the owner of the shard is asked). */
 static int drop(struct clean *clean, struct victim *victim, const struct entry_header *header)
 {
     if (victim->keep) /* the scan before has seen to it */

@@ -211,7 +211,7 @@ static void copy_item(struct worker *worker, struct fill *fill)
     fill->copied_block = 0;
 }
 
-/* All that was found is in the message: is more to be? No item is parted between two if it can be helped. */
+/* All that was gathered is in the message: should it take more? So few entries are split between two messages. */
 static bool gathers_more(const struct fill *fill)
 {
     return !fill->walked && fill->block_count < BLOCK_LIST_BLOCKS / 2 &&
