@@ -131,7 +131,7 @@ static void sort_servers(struct cm_state *state)
     }
 }
 
-/* `told`: what became of members and replicas is logged. */
+/* `told`: what became of members and replicas is logged, or another manager's to log. */
 static void warn_of_loss(struct cm_state *state, const struct cluster_config *before, bool told)
 {
     char *uncertain = state->warnings[0], *dropped = state->warnings[1];
@@ -151,7 +151,9 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
     state->config = config;
     state->version = version;
     state->options.recover = false;
-    const bool told = manage_installed(state, before);
+    /* After terms that it never read, it cannot know which process of a server went when, nor why. */
+    const bool skipped = before && config->term > before->term + 1;
+    const bool told = manage_installed(state, before) || skipped;
     warn_of_loss(state, before ? before : state->recovery.best, told);
     leader_named(state, before);
     cluster_release(before);

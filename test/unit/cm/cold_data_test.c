@@ -55,6 +55,22 @@ TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one)
     assert_int_equal(world_warnings(world, "replicas_dropped"), 1);
 }
 
+/* A replica may have been planned away in between, and then its server started again. */
+TEST(replicas_are_not_called_lost_by_a_manager_that_has_not_read_every_change)
+{
+    struct world *world = world_cluster(world_store, SERVERS);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct cluster_config *next = world_next(world);
+        next->term += i;
+        struct shard *shard = &next->shards[0];
+        shard->epoch++;
+        const uint32_t gone = shard->backups[--shard->backup_count];
+        next->members[gone - 1].incarnation++;
+        world_change(world, next);
+        assert_int_equal(world_warnings(world, "replicas_dropped"), 1);
+    }
+}
+
 /* What is damaged at server 1 says that it is of shard 3, and has keys of these slots. */
 static uint32_t replicas_of_server_1(uint32_t from_first, uint16_t last, bool *of_shard_3)
 {
