@@ -199,7 +199,7 @@ static void take_answer(struct worker *worker, struct reconciliation *it, struct
         part->done = true;
         if (fills(it, part))
             return; /* of what was before its first epoch it knows nothing */
-        part->settled = answer->settled;
+        part->complete = answer->settled > answer->prefix ? answer->settled : answer->prefix;
         if (answer->settled > it->settled)
             it->settled = answer->settled;
         if (answer->prefix < it->from)
@@ -212,7 +212,7 @@ static void take_answer(struct worker *worker, struct reconciliation *it, struct
 /* Need the backup not be brought that version? */
 static bool is_there(const struct part *part, uint64_t version)
 {
-    return version <= part->settled || suffix_has(&part->has, version);
+    return version <= part->complete || suffix_has(&part->has, version);
 }
 
 /* Entries were confirmed, or with an error will be sent again. */

@@ -19,7 +19,7 @@ struct part {
     uint32_t block;
     struct incoming incoming; /* skipped: it is here already */
 
-    uint64_t settled;  /* U7 */
+    uint64_t complete; /* U7; or its contiguous prefix. What of it was superseded it cannot show */
     struct suffix has; /* versions of its entries above `from`; their places are not told */
 
     /* SPREAD: the first entry of the suffix that is not confirmed, and its first block; and likewise once the message on

@@ -485,6 +485,23 @@ TEST(a_backup_is_sent_what_it_lacks_and_no_more)
     assert_int_equal(get(stage, key_of(0)).status, 0);
 }
 
+/* What was superseded there it cannot show any more. */
+TEST(a_backup_is_not_sent_what_its_prefix_covers)
+{
+    struct stage *stage = *state;
+    const uint64_t commit = version_make(1, 1), prefix = version_make(1, 3);
+
+    put_some_and_die(stage, 4);
+    stage_begin(stage);
+    struct question question = up_to_tails(stage, commit, prefix);
+
+    assert_true(question.body.after == commit);
+    answer(stage, &question, commit, prefix, NULL, 0);
+    assert_int_equal(brought(stage, 0), 1);
+    stage_land_all(stage);
+    assert_int_equal(get(stage, key_of(3)).status, 0);
+}
+
 TEST(garbage_of_a_backup_is_never_taken_in)
 {
     struct stage *stage = *state;
