@@ -1,8 +1,11 @@
-/* An array that doubles. When it is full, what was acknowledged meanwhile leaves first. */
+/* An array that doubles. When it is full, what was acknowledged meanwhile leaves first, then the older half is reduced to
+ * marks. Both move what stays to the front only. */
 #include "server/shard/completed.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/base/fault.h"
 
 enum { COMPLETED_FIRST = 64 };
 
@@ -32,23 +35,69 @@ static void drop_acknowledged(struct completed *completed)
     }
 }
 
-/* For one item more. Doubles unless half was freed, so that as many additions follow a walk as it reads items. False: no
- * memory. */
+static int by_client(const void *a, const void *b)
+{
+    const struct completed_item *left = a, *right = b;
+    if (left->client != right->client)
+        return left->client < right->client ? -1 : 1;
+    return (left->operation < right->operation) - (left->operation > right->operation);
+}
+
+/* The items from `from` to `to` become marks that begin at `at`; returns the end of those. */
+static uint32_t mark(struct completed *completed, uint32_t from, uint32_t to, uint32_t at)
+{
+    struct completed_item *items = completed->items;
+    qsort(items + from, to - from, sizeof *items, by_client);
+    for (uint32_t i = from; i < to; i++) {
+        if (i > from && items[i].client == items[at - 1].client)
+            continue;
+        items[at] = items[i];
+        items[at++].version = RECORDS_UNKNOWN;
+    }
+    return at;
+}
+
+/* The first `count` items. Those of before the last completed_age stay apart, so that they go with it. */
+static void mark_first(struct completed *completed, uint32_t count)
+{
+    const uint32_t older = completed->older < count ? completed->older : count;
+    const uint32_t marked = mark(completed, 0, older, 0);
+    const uint32_t end = mark(completed, older, count, marked);
+    completed->older -= completed->older < count ? older - marked : count - end;
+    memmove(completed->items + end, completed->items + count,
+            (completed->count - count) * sizeof *completed->items);
+    completed->count -= count - end;
+}
+
+/* For one item more. Doubles unless a good part was freed, so that about as many additions follow a walk as it reads items.
+ * False: no memory. */
 static bool grow(struct completed *completed)
 {
     drop_acknowledged(completed);
     if (completed->count < completed->capacity && completed->count <= completed->capacity / 2)
         return true;
-    if (completed->capacity == COMPLETED_MAX) {
-        const uint32_t more = completed->count - COMPLETED_MAX / 2;
+    if (completed->capacity >= COMPLETED_MAX) {
+        mark_first(completed, completed->count / 2);
+        if (completed->count <= completed->capacity / 4 * 3)
+            return true;
+    }
+    if (completed->capacity == COMPLETED_MAX_MARKED) {
+        completed->older = 0; /* one mark for each client */
+        mark_first(completed, completed->count);
+        const uint32_t limit = completed->capacity / 4 * 3;
+        const uint32_t more = completed->count > limit ? completed->count - limit : 0;
         completed->lost += more;
         drop_first(completed, more);
         return true;
     }
     const uint32_t capacity = completed->capacity ? 2 * completed->capacity : COMPLETED_FIRST;
-    struct completed_item *items = realloc(completed->items, capacity * sizeof *items);
-    if (!items)
+    struct completed_item *items = completed->capacity && FAULT(NO_MEMORY)
+                                       ? NULL
+                                       : realloc(completed->items, capacity * sizeof *items);
+    if (!items) {
+        mark_first(completed, completed->count / 2);
         return completed->count < completed->capacity;
+    }
     completed->items = items;
     completed->capacity = capacity;
     return true;

@@ -6,8 +6,9 @@
  * that its client has acknowledged, as far as is known (struct acknowledged_clients), and nothing for longer than two
  * periods of CLIENTS_KEEP_NS: who asks again does so within ROWAN_MAX_TIMEOUT_MS (client/rowan.h).
  *
- * MEMORY. 16 B an operation; at most COMPLETED_MAX of them, 1 MiB a shard. Beyond it, or without memory, the older half is
- * dropped, or the newest, and `lost` counts them: a retry of one of them would be carried out again.
+ * MEMORY. 16 B an operation. Beyond COMPLETED_MAX of them, 1 MiB a shard, or without memory, the older half is reduced to one
+ * mark for each of its clients (RECORDS_UNKNOWN in records.h). Only with more clients than a primary serves (4 MiB), or where
+ * there is no memory for the first operations, are any lost, and `lost` counts them: a retry would be carried out again.
  *
  * Pure; the owner of the shard's, one thread.
  */
@@ -21,6 +22,7 @@
 
 enum {
     COMPLETED_MAX = 1 << 16,
+    COMPLETED_MAX_MARKED = 2 * RECORDS_MAX_CLIENTS,
     ACKNOWLEDGED_PLACES = 4096, /* 32 KiB; a power of two */
 };
 
@@ -67,7 +69,7 @@ struct completed {
     uint64_t lost;
 };
 
-/* It took effect. */
+/* It took effect; or a mark. */
 void completed_add(struct completed *completed, uint32_t client, uint32_t operation,
                    uint64_t version);
 

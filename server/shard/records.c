@@ -33,6 +33,7 @@ struct records_client {
     struct records_item item; /* its operation is 0 */
     struct record *oldest, *youngest;
     uint32_t lowest, highest; /* unanswered; seen */
+    uint32_t unknown;         /* the highest number of a mark */
     bool changed;             /* `lowest` has, since the last walk: it is in the list `changed` */
     bool gone;                /* implies `changed` */
     struct {
@@ -138,7 +139,7 @@ static int find_or_open_client(struct records_inside *inside, uint32_t number,
         *client = (struct records_client){.item = client->item};
     } else if (client->gone) {
         client->gone = false;
-        client->lowest = client->highest = 0;
+        client->lowest = client->highest = client->unknown = 0;
         inside->gone--;
     }
     inside->recent = client;
@@ -220,11 +221,13 @@ int records_look(struct records *records, uint32_t client_number, uint32_t opera
     if (operation < client->lowest)
         return RECORDS_STALE;
     struct record *record;
-    if (operation > client->highest) {
+    if (operation > client->highest && operation > client->unknown) {
         error = open_record(inside, client, operation, &record);
         return error ? error : RECORDS_FRESH;
     }
     record = (struct record *)records_table_find(&inside->records, client_number, operation);
+    if (operation <= client->unknown && (!record || !record->version))
+        return RECORDS_STALE;
     if (!record) {
         error = open_record(inside, client, operation, &record);
         return error ? error : RECORDS_AGAIN;
@@ -246,14 +249,17 @@ int records_add(struct records *records, uint32_t client_number, uint32_t operat
     if (!inside)
         return ROWAN_ENOMEM;
     struct record *record =
-        (struct record *)records_table_find(&inside->records, client_number, operation);
+        version == RECORDS_UNKNOWN
+            ? NULL
+            : (struct record *)records_table_find(&inside->records, client_number, operation);
     if (!record) {
         int error = open_client(inside, client_number, &client);
         if (error || operation < client->lowest)
             return error;
-        error = open_record(inside, client, operation, &record);
-        if (error)
-            return error;
+        if (version == RECORDS_UNKNOWN || open_record(inside, client, operation, &record)) {
+            client->unknown = operation > client->unknown ? operation : client->unknown;
+            return 0;
+        }
     }
     inside->count += record->version == 0;
     if (version > record->version)
@@ -335,6 +341,11 @@ void records_changed(struct records *records, records_visit *visit, void *contex
     }
 }
 
+static bool is_marked(const struct records_client *client)
+{
+    return client->unknown != 0 && client->unknown >= client->lowest;
+}
+
 /* The rows of a bucket; UINT32_MAX: more than `max`. */
 static uint32_t list_bucket(const struct records_item *item, bool clients, struct records_row *rows,
                             uint32_t max)
@@ -345,8 +356,12 @@ static uint32_t list_bucket(const struct records_item *item, bool clients, struc
         const struct record *record = (const struct record *)item;
         if (clients ? client->gone : record->version == 0)
             continue;
-        if (count == max)
+        const bool marked = clients && is_marked(client);
+        if (count + marked >= max)
             return UINT32_MAX;
+        if (marked)
+            rows[count++] = (struct records_row){
+                .client = item->client, .operation = client->unknown, .version = RECORDS_UNKNOWN};
         rows[count++] =
             clients ? (struct records_row){.client = item->client, .operation = client->lowest}
                     : (struct records_row){.client = item->client,

@@ -5,6 +5,10 @@
  * rebuilds them. A write that was refused, lost its condition or found nothing had no effect, and
  * may be judged anew when it is asked again.
  *
+ * Where there was no space for a record, here or at a replica before, its client is marked instead: whether its operations
+ * up to that number took effect is unknown (design, section 6). Such a mark travels like a record, with the version
+ * RECORDS_UNKNOWN.
+ *
  * MEMORY. 32 B for each operation between its first arrival and its client's lowest unanswered
  * number, whether it took effect or not; 64 B for each client; 8 B of hash table for each of both;
  * allocated and freed in chunks of 1 to 4 KiB, never per operation. Empty: 0. At most RECORDS_MAX and
@@ -37,8 +41,10 @@ enum records_verdict {
     RECORDS_FRESH, /* a number higher than any seen of this client: no retry */
     RECORDS_AGAIN, /* seen or passed before, and no record: in flight, or it took no effect */
     RECORDS_DONE,  /* it took effect: *version */
-    RECORDS_STALE, /* below the client's lowest unanswered number: it has its answer */
+    RECORDS_STALE, /* below the client's lowest unanswered number: it has its answer. Or it is unknown */
 };
+
+#define RECORDS_UNKNOWN UINT64_C(1) /* epoch 0, which no entry has */
 
 /* records_look: a request of `client` with its number and its lowest unanswered number arrives.
  * Marks the number as seen, and forgets the client's records below `lowest`. Errors (negative):
@@ -49,8 +55,8 @@ int records_look(struct records *records, uint32_t client, uint32_t operation, u
 
 /* records_add: the operation took effect; nothing is kept if the client has its answer already, or is 0,
  * or the number is 0 or UINT32_MAX: nobody asks for those again.
- * From a scan the numbers may come in any order, and more than once, without records_look: then
- * ROWAN_ENOMEM or ROWAN_EBUSY are possible. `version` is not 0. */
+ * From a scan the numbers may come in any order, and more than once, without records_look: then the client may be
+ * marked, and ROWAN_ENOMEM or ROWAN_EBUSY (RECORDS_MAX_CLIENTS) are possible. `version` is not 0. */
 int records_add(struct records *records, uint32_t client, uint32_t operation, uint64_t version);
 
 /* Records of `client` below `lowest` are not needed. UINT32_MAX: none is, the client has gone; if

@@ -73,16 +73,57 @@ TEST(what_is_kept_stays_for_one_period_and_goes_after_two)
     assert_true(completed.count == 0 && !completed.items);
 }
 
-TEST(beyond_so_many_the_oldest_are_lost_and_counted)
+/* The mark of a client, 0: none, and how many items it has besides. */
+static uint32_t mark_of(const struct completed *completed, uint32_t client, uint32_t *others)
+{
+    uint32_t highest = 0;
+
+    *others = 0;
+    for (uint32_t i = 0; i < completed->count; i++) {
+        const struct completed_item *item = &completed->items[i];
+        if (item->client == client && item->version == RECORDS_UNKNOWN)
+            highest = item->operation > highest ? item->operation : highest;
+        else if (item->client == client)
+            ++*others;
+    }
+    return highest;
+}
+
+TEST(beyond_so_many_the_oldest_leave_a_mark_for_each_client)
 {
     struct completed completed = {0};
+    uint32_t others;
 
-    add(&completed, 5, 1, COMPLETED_MAX);
+    add(&completed, 5, 1, 10);
+    completed_age(&completed);
+    add(&completed, 6, 1, 10);
+    add(&completed, 7, 1, COMPLETED_MAX - 20);
+    assert_int_equal(mark_of(&completed, 7, &others), 0);
+    add(&completed, 7, COMPLETED_MAX, 1);
+    assert_true(mark_of(&completed, 5, &others) == 10 && others == 0);
+    assert_true(mark_of(&completed, 6, &others) == 10 && others == 0);
+    assert_int_equal(mark_of(&completed, 7, &others), COMPLETED_MAX / 2 - 20);
+    assert_int_equal(others, COMPLETED_MAX / 2 + 1);
     assert_int_equal(completed.lost, 0);
-    add(&completed, 5, COMPLETED_MAX + 1, 1);
-    assert_int_equal(completed.capacity, COMPLETED_MAX);
-    assert_int_equal(completed.lost + completed.count, COMPLETED_MAX + 1);
-    assert_int_equal(completed.items[completed.count - 1].operation, COMPLETED_MAX + 1);
+    completed_age(&completed); /* marks go when what they stand for would */
+    assert_int_equal(mark_of(&completed, 5, &others), 0);
+    assert_int_equal(mark_of(&completed, 6, &others), 10);
+    completed_age(&completed);
+    assert_int_equal(completed.count, 0);
+}
+
+TEST(no_client_is_lost_of_as_many_as_a_primary_serves)
+{
+    struct completed completed = {0};
+    uint32_t others;
+
+    for (uint32_t operation = 1; operation <= 4; operation++)
+        for (uint32_t client = 1; client <= RECORDS_MAX_CLIENTS; client++)
+            add(&completed, client, operation, 1);
+    assert_int_equal(completed.lost, 0);
+    assert_int_equal(completed.capacity, COMPLETED_MAX_MARKED);
+    assert_true(mark_of(&completed, 1, &others) + others >= 4);
+    assert_true(mark_of(&completed, RECORDS_MAX_CLIENTS, &others) + others >= 4);
     completed_clear(&completed);
 }
 

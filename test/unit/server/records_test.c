@@ -264,18 +264,56 @@ TEST(a_client_that_never_has_its_answers_meets_a_bound)
     uint64_t version;
     for (uint32_t i = 1; i <= RECORDS_MAX; i++) {
         assert_int_equal(records_look(records, 7, i, 1, &version), RECORDS_FRESH);
-        assert_int_equal(records_add(records, 7, i, i), 0);
+        assert_int_equal(records_add(records, 7, i, 9 + i), 0);
     }
     assert_int_equal(records_look(records, 7, RECORDS_MAX + 1, 1, &version), ROWAN_EBUSY);
     assert_int_equal(records_look(records, 8, 1, 1, &version), ROWAN_EBUSY);
-    assert_int_equal(records_add(records, 8, 1, 1), ROWAN_EBUSY);
-    look_is(records, 7, RECORDS_MAX / 2, 1, RECORDS_DONE, RECORDS_MAX / 2);
+    look_is(records, 7, RECORDS_MAX / 2, 1, RECORDS_DONE, 9 + RECORDS_MAX / 2);
     assert_true(records_bytes(records) <= UINT64_C(45) << 20);
     /* The refused one changed nothing: it is as fresh as it was. */
     look_is(records, 7, RECORDS_MAX + 1, 2, RECORDS_FRESH, 0);
     records_lowest(records, 7, RECORDS_MAX + 2);
     assert_int_equal(records_count(records), 0);
     assert_true(records_bytes(records) < 16 * 1024);
+}
+
+TEST(what_finds_no_space_in_a_scan_is_unknown_up_to_its_number)
+{
+    struct records *records = *state;
+    struct records_row rows[4];
+    bool over = false;
+    uint64_t version;
+    for (uint32_t i = 1; i <= RECORDS_MAX; i++)
+        assert_int_equal(records_add(records, 7, i, 9 + i), 0);
+    assert_int_equal(records_add(records, 8, 5, 9), 0);
+    look_is(records, 8, 5, 1, RECORDS_STALE, 0);
+    look_is(records, 8, 4, 1, RECORDS_STALE, 0);
+    assert_int_equal(records_look(records, 8, 6, 1, &version), ROWAN_EBUSY);
+    records_lowest(records, 7, UINT32_MAX);
+    struct records_cursor cursor = {0};
+    uint32_t marks = 0;
+    while (!over) {
+        const int count = records_list(records, &cursor, rows, 4, &over);
+        for (int i = 0; i < count; i++)
+            marks +=
+                rows[i].client == 8 && rows[i].operation == 5 && rows[i].version == RECORDS_UNKNOWN;
+    }
+    assert_int_equal(marks, 1);
+    look_is(records, 8, 6, 1, RECORDS_FRESH, 0);
+}
+
+/* A mark speaks for those of which nothing is known. */
+TEST(a_mark_changes_nothing_about_what_took_effect)
+{
+    struct records *records = *state;
+    assert_int_equal(records_add(records, 7, 5, 1001), 0);
+    assert_int_equal(records_add(records, 7, 5, RECORDS_UNKNOWN), 0);
+    assert_int_equal(records_add(records, 7, 3, RECORDS_UNKNOWN), 0);
+    look_is(records, 7, 4, 1, RECORDS_STALE, 0);
+    look_is(records, 7, 5, 1, RECORDS_DONE, 1001);
+    look_is(records, 7, 6, 1, RECORDS_FRESH, 0);
+    records_lowest(records, 7, UINT32_MAX);
+    look_is(records, 7, 4, 1, RECORDS_FRESH, 0); /* it came back as new */
 }
 
 TEST(ten_thousand_clients_are_known_and_forgotten)
@@ -447,6 +485,7 @@ TEST(a_long_random_run_agrees_with_a_plain_model)
         print_message("# seed %llu\n", (unsigned long long)seed);
         memset(&model, 0, sizeof model);
         model.records = *state;
+        model.versions = RECORDS_UNKNOWN;
         random_init(&model.random, seed);
         for (uint32_t step = 0; step < 30000; step++) {
             uint32_t number = 1 + pick(&model, MODEL_CLIENTS);
