@@ -121,6 +121,7 @@ static const struct {
     NUMBER(checkpoints),
     NUMBER(fill_left),
     NUMBER(fill_rate),
+    NUMBER(fill_waits),
     NUMBER(lease_left_ms),
 };
 
@@ -162,6 +163,7 @@ struct counts {
     uint32_t silent, recovering, incomplete, under_replicated, filling;
     uint64_t start_scanned, start_segments; /* of all that start */
     uint64_t fill_left, fill_rate, fill_s;  /* of all; the longest estimate, 0: none yet */
+    uint64_t fill_waits;
 };
 
 static struct counts count(const struct view *view)
@@ -178,6 +180,7 @@ static struct counts count(const struct view *view)
         counts.start_segments += status->start_segments;
         counts.fill_left += status->fill_left;
         counts.fill_rate += status->fill_rate;
+        counts.fill_waits += status->fill_waits;
         const uint64_t fill_s = status->fill_rate ? status->fill_left / status->fill_rate + 1 : 0;
         counts.fill_s = fill_s > counts.fill_s ? fill_s : counts.fill_s;
     }
@@ -234,6 +237,9 @@ static void print_filling(const struct counts *counts)
            (unsigned long long)counts->fill_left, (unsigned long long)counts->fill_rate);
     if (counts->fill_s > 0)
         printf(": about %llu s", (unsigned long long)counts->fill_s);
+    if (counts->fill_waits > 0)
+        printf("; %llu replicas wait for memory or space (filling_waits in the servers' logs)",
+               (unsigned long long)counts->fill_waits);
     printf(".\n");
 }
 
