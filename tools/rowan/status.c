@@ -203,11 +203,12 @@ static int print_status_json(const struct view *view, const struct counts *count
         json_array_append_new(servers,
                               server_json(config, &config->members[i], &view->status.calls[i]));
     return tool_print_json(json_pack(
-        "{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term",
+        "{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "cluster", cluster, "term",
         (json_int_t)config->term, "replicas", (int)config->replicas, "shards",
         (int)config->shard_count, "recovering", (int)counts->recovering, "under_replicated",
         (int)counts->under_replicated, "possibly_incomplete", (int)counts->incomplete, "filling",
-        (int)counts->filling, "lease_ms", (int)config->lease_ms, "servers", servers));
+        (int)counts->filling, "lease_ms", (int)config->lease_ms, "wanted",
+        servers_json(config->wanted, config->wanted_count), "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -295,6 +296,12 @@ static void print_status(const struct view *view, const struct counts *counts)
         if (!cluster_wants(config, config->members[i].server))
             printf("Draining: server %u still leads %u shards and backs %u.\n",
                    config->members[i].server, share.leads, share.backs);
+    }
+    for (uint32_t i = 0; i < config->wanted_count; i++) {
+        if (!cluster_member(config, config->wanted[i]))
+            printf("Absent: server %u belongs to the cluster, and does not run or has not joined "
+                   "yet.\n",
+                   config->wanted[i]);
     }
     if (counts->incomplete > 0)
         printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
