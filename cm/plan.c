@@ -87,15 +87,21 @@ const char *plan_refusal(const struct cm_plan *plan, const struct cluster_config
                          size_t why_bytes)
 {
     const struct member *member = cluster_member(config, plan->server);
-    const uint32_t limit = plan->kind == CM_PLAN_ADD ? CLUSTER_MAX_MEMBERS : 1;
+    const bool adds = plan->kind == CM_PLAN_ADD;
     if (config->lease_ms == 0)
         return "only a cluster with leases changes while it runs, and this one was made without "
                "(rowan-cm --lease-ms)";
     if (plan->server < 1 || plan->server > CLUSTER_MAX_SERVER ||
-        (config->wanted_count == limit && changes_list(plan, config))) {
+        (adds && config->wanted_count == CLUSTER_MAX_MEMBERS && changes_list(plan, config))) {
         snprintf(why, why_bytes,
                  "a server's number is from 1 to %d, and a cluster has 1 to %d servers",
                  CLUSTER_MAX_SERVER, CLUSTER_MAX_MEMBERS);
+        return why;
+    }
+    if (!adds && config->wanted_count == 1 && changes_list(plan, config)) {
+        snprintf(why, why_bytes,
+                 "server %u is the last of the cluster: start another one first (rowan add)",
+                 plan->server);
         return why;
     }
     if (removes(plan, config))

@@ -361,6 +361,7 @@ static void fill_counts(struct control *control, Rowan__ServerStatus *status)
         status->deletes += atomic_load_explicit(&counts->deletes, memory_order_relaxed);
         status->fill_left += atomic_load_explicit(&counts->fill_left, memory_order_relaxed);
         status->fill_rate += atomic_load_explicit(&counts->fill_rate, memory_order_relaxed);
+        status->fill_waits += atomic_load_explicit(&counts->fill_waits, memory_order_relaxed);
     }
     for (uint32_t i = 0; i < control->options.digests; i++) {
         status->entries_digested += digest_entries(control->digests[i]);

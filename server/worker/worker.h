@@ -19,7 +19,8 @@ struct records_question;
 struct worker_counts {
     _Atomic uint64_t gets, puts, deletes;
     _Atomic uint64_t fill_left,
-        fill_rate; /* objects that replicas lack which fill, and confirm a second */
+        fill_rate,  /* objects that replicas lack which fill, and confirm a second */
+        fill_waits; /* fillings that wait for memory or space */
 };
 
 /* Errors: ROWAN_ENOMEM and those of fabric_endpoint_open. `common` outlives the worker. */

@@ -60,6 +60,7 @@ struct fill {
     uint32_t tag;
     uint64_t retry_ns;
     uint64_t confirmed; /* items */
+    int waits; /* for memory or space, here or there: the error; 0: not since the last confirmation */
 };
 
 struct fills {
@@ -94,13 +95,34 @@ static void release(struct fill *fill)
     *fill = (struct fill){.since = RECLAIM_NOTHING};
 }
 
-/* Without memory it is begun later. */
-static void begin_fill(struct worker *worker, struct fill *fill, struct shard_state *shard,
+/* Logs that the fill waits, and that it goes on; each try again is none of both. */
+static void note_wait(const struct worker *worker, struct fill *fill, int error)
+{
+    if (fill->waits == error)
+        return;
+    fill->waits = error;
+    log_event(error ? LOG_WARN : LOG_INFO, error ? "filling_waits" : "filling_goes_on",
+              "worker=%u shard=%u epoch=%u server=%u error=%s", worker->number, fill->shard->id,
+              fill->epoch, worker->peers[fill->peer].server, error_name(error));
+}
+
+/* Likewise, of those that have not begun. */
+static void note_memory(struct worker *worker, bool none)
+{
+    if (worker->fill_without_memory == none)
+        return;
+    worker->fill_without_memory = none;
+    log_event(none ? LOG_WARN : LOG_INFO, none ? "filling_waits" : "filling_goes_on",
+              "worker=%u error=%s", worker->number, error_name(none ? ROWAN_ENOMEM : 0));
+}
+
+/* Without memory, which it says by false, it is begun later. */
+static bool begin_fill(struct worker *worker, struct fill *fill, struct shard_state *shard,
                        uint32_t peer)
 {
     uint8_t *blocks = malloc(BLOCK_LIST_BYTES);
     if (!blocks)
-        return;
+        return false;
     *fill = (struct fill){.shard = shard,
                           .epoch = shard->epoch,
                           .peer = peer,
@@ -108,25 +130,26 @@ static void begin_fill(struct worker *worker, struct fill *fill, struct shard_st
                           .blocks = blocks};
     log_event(LOG_INFO, "filling", "worker=%u shard=%u epoch=%u server=%u", worker->number,
               shard->id, shard->epoch, worker->peers[peer].server);
+    return true;
 }
 
 /* The next shards that want it, as long as there is a slot. False: none does, nor will before the next configuration. */
 static bool begin_some(struct worker *worker)
 {
-    bool any = false;
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
+    bool any = false, full = false, memory = true;
+    for (uint32_t i = 0; i < worker->config->shard_count && !full; i++) {
         struct shard_state *shard = worker->shards[worker->config->shards[i].id];
         any |= shard && shard->full_count < shard->backup_count;
         if (!shard || !shard->begun || shard->ending || shard->deposed)
             continue;
-        for (uint32_t j = shard->full_count; j < shard->backup_count; j++) {
+        for (uint32_t j = shard->full_count; j < shard->backup_count && !full; j++) {
             struct fill *free_slot = find(worker->fills, NULL, 0);
-            if (!free_slot)
-                return true;
-            if (!is_filled(shard, j) && !find(worker->fills, shard, shard->backups[j]))
-                begin_fill(worker, free_slot, shard, shard->backups[j]);
+            full = !free_slot;
+            if (!full && !is_filled(shard, j) && !find(worker->fills, shard, shard->backups[j]))
+                memory &= begin_fill(worker, free_slot, shard, shard->backups[j]);
         }
     }
+    note_memory(worker, !memory);
     return any;
 }
 
@@ -379,6 +402,8 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
     const int error = send_next(worker, fill, peer);
     if (!error)
         return true;
+    if (error == ROWAN_ENOMEM)
+        note_wait(worker, fill, error);
     fill->tag = 0; /* a break comes as an event */
     fill->retry_ns = now_ns + (error == ROWAN_EAGAIN ? FILL_ROOM_RETRY_NS : FILL_SPACE_NS);
     wake_at(wake_ns, fill->retry_ns);
@@ -416,6 +441,15 @@ static uint64_t count_left(const struct worker *worker)
     return left;
 }
 
+/* Fills that wait for memory or space; those that have not begun for want of memory as one. */
+static uint64_t count_waits(const struct worker *worker)
+{
+    uint64_t waits = worker->fill_without_memory;
+    for (uint32_t i = 0; i < FILLS; i++)
+        waits += worker->fills->slots[i].shard && worker->fills->slots[i].waits;
+    return waits;
+}
+
 static void count_rate(struct worker *worker, uint64_t now_ns)
 {
     struct fills *fills = worker->fills;
@@ -425,6 +459,7 @@ static void count_rate(struct worker *worker, uint64_t now_ns)
     const uint64_t rate =
         fills->rate_ns && worker->fill_wanted ? fills->confirmed * NS_PER_S / passed_ns : 0;
     atomic_store_explicit(&worker->counts.fill_left, count_left(worker), memory_order_relaxed);
+    atomic_store_explicit(&worker->counts.fill_waits, count_waits(worker), memory_order_relaxed);
     atomic_store_explicit(&worker->counts.fill_rate, rate, memory_order_relaxed);
     fills->rate_ns = worker->fill_wanted ? now_ns : 0;
     fills->confirmed = 0;
@@ -445,6 +480,7 @@ bool worker_fill_poll(struct worker *worker, bool clients, uint64_t now_ns, uint
     if (!worker->fill_wanted)
         return false;
     if (!make_fills(worker)) {
+        note_memory(worker, true);
         wake_at(wake_ns, now_ns + FILL_SPACE_NS);
         return false;
     }
@@ -474,6 +510,7 @@ bool worker_fill_poll(struct worker *worker, bool clients, uint64_t now_ns, uint
 /* Z6 */
 static void confirmed(struct worker *worker, struct fill *fill)
 {
+    note_wait(worker, fill, 0);
     if (fill->step == FILL_COPY) {
         fill->confirmed += fill->copied - fill->next;
         worker->fills->confirmed += fill->copied - fill->next;
@@ -503,9 +540,10 @@ bool worker_fill_answered(struct worker *worker, const struct worker_peer *peer,
         fill->retry_ns = now_ns;
         if (error) {
             take_back(fill);
-            fill->retry_ns =
-                now_ns +
-                (error == ROWAN_EAGAIN || error == ROWAN_EBUSY ? FILL_RETRY_NS : FILL_SPACE_NS);
+            const bool soon = error == ROWAN_EAGAIN || error == ROWAN_EBUSY;
+            fill->retry_ns = now_ns + (soon ? FILL_RETRY_NS : FILL_SPACE_NS);
+            if (!soon)
+                note_wait(worker, fill, error);
             log_event(LOG_DEBUG, "filling_refused", "shard=%u server=%u error=%s", fill->shard->id,
                       peer->server, error_name(error));
         } else if (!is_stale(fill)) {

@@ -285,6 +285,7 @@ struct worker {
     bool holds_suffixes;                     /* that may be cleaned: W12 */
     struct fills *fills;                     /* NULL: nothing was ever to be filled */
     bool fill_wanted;                        /* some shard has a replica that fills, or had */
+    bool fill_without_memory;                /* some filling could not begin */
     uint32_t changing;                       /* shards whose next epoch is known */
     uint32_t landed;                         /* shards of which something is in the backup log */
     bool unsettled;                          /* an epoch began since the log was closed for that */

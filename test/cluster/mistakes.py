@@ -197,6 +197,16 @@ def restart_says_that_without_leases_no_single_server_returns():
     expect(rowan_local("restart", "1", "--dir", cluster.directory), 1, "without leases", "--lease-ms")
 
 
+@tap.case
+def what_is_planned_without_leases_or_for_no_number_is_refused():
+    for words in (("add", "4"), ("drain", "1"), ("remove", "1")):
+        expect(cluster.rowan(*words), 1, "only a cluster with leases")
+    for words in (("add",), ("remove", "1")):
+        expect(rowan_local(*words, "--dir", cluster.directory), 1, "without leases", "--lease-ms")
+    for words in (("add", "tcp:127.0.0.1:1"), ("drain", "s1"), ("remove", "0"), ("remove",), ("--wait", "add", "4")):
+        expect(cluster.rowan(*words), 2)
+
+
 # --- rowan ---
 
 

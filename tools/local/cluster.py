@@ -288,12 +288,17 @@ class Starter:
         return log_path(self.directory, name)
 
     def check_children(self):
-        for name, child in self.children.items():
+        for name, child in list(self.children.items()):
             if child.poll() is None:
                 continue
             log = self.log_path(name)
             who = {"c": f"the CM {name[2:]}".rstrip(), "z": f"ZooKeeper {name[1:]}"}.get(name[0], f"server {name[1:]}")
             said = last_sentence(log, child.returncode)
+            if self.options.saved and NO_MEMBER in said:
+                del self.children[name]
+                print(f"{who} was drained or removed and is left out: rowan-local remove {name[1:]} forgets it, rowan add "
+                      f"{name[1:]} lets it in", file=sys.stderr)  # fmt: skip
+                continue
             raise (AddressInUse if was_in_use(log, said) else Failure)(f"{who} did not start: {said} (log: {log})")
 
     def start_zookeepers(self, deadline):
@@ -463,6 +468,10 @@ def start(options, programs, announce):
 IN_USE = re.compile(
     r"rowan-(server|cm): cannot (use the address|serve at) \S+: the file or address is in use"
 )
+
+
+# Of a server that the manager took out and rowan-local did not (cm/refusal.c).
+NO_MEMBER = "or it was removed (rowan add lets it in"
 
 
 def was_in_use(log, said):

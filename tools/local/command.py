@@ -269,7 +269,7 @@ def do_kill(options, programs):
 
 
 def do_restart(options, programs):
-    one = members.restart(options.directory, options.id)
+    one = members.restart(options.directory, options.id, programs)
     report(
         options, {"started": one.name, "pid": one.pid},
         f"started {one.name} (process {one.pid}); it fills, which `rowan shards` shows",
@@ -280,8 +280,7 @@ def do_add(options, programs):
     one = members.add(options.directory, programs)
     report(
         options, {"started": one.name, "pid": one.pid},
-        f"started {one.name} (process {one.pid}); it joins, which `rowan status` shows, and gets replicas of shards that "
-        "lack some",
+        f"started {one.name} (process {one.pid}), which is a member and gets replicas of shards that lack some",
     )  # fmt: skip
 
 

@@ -1,6 +1,9 @@
 """Single servers of a cluster that runs: one returns, is added, or is taken out. Where there are leases."""
 
+import json
+import os
 import subprocess
+import time
 import types
 
 from . import cluster, memory, ports, process, settings
@@ -47,18 +50,58 @@ def plan(options, programs, verb, server):
         raise Failure(done.stderr.strip().removeprefix("rowan: "))
 
 
-def restart(directory, word):
+def ask(options, programs):
+    """(who is a member, who may be one) as the manager says; the second is empty if it knows no list, or does not answer."""
+    done = subprocess.run(
+        [programs.find("rowan"), "--cm", cluster.list_of_managers(options), "--timeout-ms", "1000", "--json", "status"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout or "{}")
+    return [one["server"] for one in found.get("servers", [])], found.get("wanted", [])
+
+
+def restart(directory, word, programs):
     """The next process of a server that has ended. Returns its record."""
     with cluster.Lock(directory):
         one = find(directory, word)
-        read(directory)
+        options = read(directory)
         if one.alive():
             raise Failure(f"{one.name} (process {one.pid}) is running: kill it first")
+        present, wanted = ask(options, programs)
+        number = one.server()
+        if wanted and number not in wanted + present:
+            raise Failure(
+                f"{one.name} was drained or removed, and may not join: let it in (rowan add {number}), or take it out "
+                f"(rowan-local remove {number})"
+            )
         return launch(directory, one)
 
 
+def wait_until_member(options, programs, one):
+    deadline = time.monotonic() + cluster.START_SECONDS
+    while one.server() not in ask(options, programs)[0]:
+        log = cluster.log_path(options.directory, one.name)
+        if not one.alive():
+            raise Failure(f"{one.name} did not start: {cluster.last_sentence(log, 1)} (log: {log})")
+        if time.monotonic() > deadline:
+            raise Failure(f"{one.name} has not joined after {cluster.START_SECONDS} s (log: {log})")
+        time.sleep(0.05)
+
+
+def undo_add(options, programs, one, made):
+    """It is no server of the cluster, as before; unless it has got shards meanwhile, which the manager says."""
+    with process.Uninterrupted():
+        plan(options, programs, "remove", one.server())
+        options.servers -= 1
+        settings.write(options)
+        process.end_all([one], cluster.STOP_SECONDS)
+        process.save(options.directory, [other for other in process.load(options.directory) if other.name != one.name])
+        if made:
+            cluster.remove(one.pm_path)
+
+
 def add(directory, programs):
-    """One more server, with the next number. Returns its record."""
+    """One more server, with the next number, until it is a member. Returns its record."""
     with cluster.Lock(directory):
         options = read(directory)
         options.servers += 1
@@ -66,15 +109,22 @@ def add(directory, programs):
         if number > cluster.LARGEST_SERVER:
             raise Failure(f"the largest number of a server is {cluster.LARGEST_SERVER}")
         place = memory.places(options)[-1]
+        made = not os.path.lexists(place[0])
         memory.check_space(options, [place])
         port = ports.assign([(name, (options.workers or 1) + 1)])[name] if settings.has_ports(options.fabric) else 0
         options.addresses[name] = cluster.address_of(options, name, port)
         plan(options, programs, "add", number)
         settings.write(options)
-        return launch(directory, process.Process(
+        one = launch(directory, process.Process(
             name, 0, 0, options.addresses[name], place[0], options.pm_bytes,
             command=cluster.server_command(options, programs, number, place),
         ))  # fmt: skip
+        try:
+            wait_until_member(options, programs, one)
+        except BaseException:
+            undo_add(options, programs, one, made)
+            raise
+        return one
 
 
 def remove(directory, word, programs):

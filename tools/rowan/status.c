@@ -121,6 +121,7 @@ static const struct {
     NUMBER(checkpoints),
     NUMBER(fill_left),
     NUMBER(fill_rate),
+    NUMBER(fill_waits),
     NUMBER(lease_left_ms),
 };
 
@@ -162,6 +163,7 @@ struct counts {
     uint32_t silent, recovering, incomplete, under_replicated, filling;
     uint64_t start_scanned, start_segments; /* of all that start */
     uint64_t fill_left, fill_rate, fill_s;  /* of all; the longest estimate, 0: none yet */
+    uint64_t fill_waits;
 };
 
 static struct counts count(const struct view *view)
@@ -178,6 +180,7 @@ static struct counts count(const struct view *view)
         counts.start_segments += status->start_segments;
         counts.fill_left += status->fill_left;
         counts.fill_rate += status->fill_rate;
+        counts.fill_waits += status->fill_waits;
         const uint64_t fill_s = status->fill_rate ? status->fill_left / status->fill_rate + 1 : 0;
         counts.fill_s = fill_s > counts.fill_s ? fill_s : counts.fill_s;
     }
@@ -200,11 +203,12 @@ static int print_status_json(const struct view *view, const struct counts *count
         json_array_append_new(servers,
                               server_json(config, &config->members[i], &view->status.calls[i]));
     return tool_print_json(json_pack(
-        "{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term",
+        "{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "cluster", cluster, "term",
         (json_int_t)config->term, "replicas", (int)config->replicas, "shards",
         (int)config->shard_count, "recovering", (int)counts->recovering, "under_replicated",
         (int)counts->under_replicated, "possibly_incomplete", (int)counts->incomplete, "filling",
-        (int)counts->filling, "lease_ms", (int)config->lease_ms, "servers", servers));
+        (int)counts->filling, "lease_ms", (int)config->lease_ms, "wanted",
+        servers_json(config->wanted, config->wanted_count), "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -234,6 +238,9 @@ static void print_filling(const struct counts *counts)
            (unsigned long long)counts->fill_left, (unsigned long long)counts->fill_rate);
     if (counts->fill_s > 0)
         printf(": about %llu s", (unsigned long long)counts->fill_s);
+    if (counts->fill_waits > 0)
+        printf("; %llu replicas wait for memory or space (filling_waits in the servers' logs)",
+               (unsigned long long)counts->fill_waits);
     printf(".\n");
 }
 
@@ -289,6 +296,12 @@ static void print_status(const struct view *view, const struct counts *counts)
         if (!cluster_wants(config, config->members[i].server))
             printf("Draining: server %u still leads %u shards and backs %u.\n",
                    config->members[i].server, share.leads, share.backs);
+    }
+    for (uint32_t i = 0; i < config->wanted_count; i++) {
+        if (!cluster_member(config, config->wanted[i]))
+            printf("Absent: server %u belongs to the cluster, and does not run or has not joined "
+                   "yet.\n",
+                   config->wanted[i]);
     }
     if (counts->incomplete > 0)
         printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "

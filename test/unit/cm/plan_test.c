@@ -194,6 +194,19 @@ TEST(what_cannot_be_is_refused_with_the_reason)
     assert_failure(world_last(standby, TOOL), ROWAN_ENOTLEADING, "another");
 }
 
+TEST(the_last_server_of_the_list_stays)
+{
+    struct world *world = committed_cluster();
+    struct cluster_config *next = world_next(world);
+    next->wanted_count = 1;
+    memset(next->wanted + 1, 0, 2 * sizeof next->wanted[0]);
+    world_change(world, next);
+    plan(world, CM_PLAN_DRAIN, 1);
+    assert_refused(world, "server 1 is the last of the cluster");
+    plan(world, CM_PLAN_REMOVE, 1);
+    assert_refused(world, "server 1 is the last of the cluster");
+}
+
 TEST(kept_servers_are_not_removed_and_what_does_not_run_is)
 {
     struct world *world = committed_cluster();

@@ -1,10 +1,14 @@
 /* Filling, seen from the server that copies and from the one that is copied to. The test plays the CM and server 2. */
 #define TEST_FIXTURE open_stage, stage_teardown
 
+#include <stdio.h>
+#include <unistd.h>
+
 #include "common/base/error.h"
 #include "common/cluster/control.h"
 #include "landing.h"
 #include "server/control/control_state.h"
+#include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 
 enum { LED = 0 };
@@ -35,8 +39,8 @@ static int open_stage(void **state)
 
 enum change { FILLS, FULL };
 
-/* The next configuration: of that shard the other server fills, or is full; adopted and committed. */
-static void change(struct stage *stage, uint32_t shard, enum change to)
+/* The next configuration: of that shard the other server fills, or is full; adopted and committed, and to be reconciled. */
+static void configure(struct stage *stage, uint32_t shard, enum change to)
 {
     struct cluster_config *config = cluster_copy(stage->config);
     struct shard *row = &config->shards[shard];
@@ -60,6 +64,11 @@ static void change(struct stage *stage, uint32_t shard, enum change to)
     stage_commit(stage, stage->config->term);
     assert_false(stage->peer &&
                  stage_confirm(stage, 0)); /* nothing is copied before the epoch is reconciled */
+}
+
+static void change(struct stage *stage, uint32_t shard, enum change to)
+{
+    configure(stage, shard, to);
     if (stage->peer) {
         const uint32_t suffixes = stage_answer_suffixes(stage, 0);
         assert_true(suffixes > 0 || shard == STAGE_BACKED); /* it may have what nobody else got */
@@ -82,10 +91,15 @@ static bool tells_filled(struct stage *stage, uint32_t shard, uint32_t epoch)
     return told;
 }
 
-static uint64_t left_to_fill(struct stage *stage)
+static const struct worker_counts *counts_of(struct stage *stage)
 {
     const struct control *control = server_poller(stage->server, 0).role;
-    return atomic_load(&worker_counts(control->workers[0])->fill_left);
+    return worker_counts(control->workers[0]);
+}
+
+static uint64_t left_to_fill(struct stage *stage)
+{
+    return atomic_load(&counts_of(stage)->fill_left);
 }
 
 TEST(all_that_a_shard_has_is_copied_and_then_its_records_and_then_the_manager_is_told)
@@ -133,6 +147,86 @@ TEST(all_that_a_shard_has_is_copied_and_then_its_records_and_then_the_manager_is
     assert_int_equal(puts, 30);
     assert_int_equal(deletes, 10);
     assert_int_equal(records, 50);
+}
+
+static FILE *logged;
+static int real_stderr;
+
+static void catch_log(void)
+{
+    logged = tmpfile();
+    real_stderr = dup(STDERR_FILENO);
+    assert_true(logged && real_stderr >= 0 && dup2(fileno(logged), STDERR_FILENO) >= 0);
+}
+
+static const char *caught_log(void)
+{
+    static char text[65536];
+    dup2(real_stderr, STDERR_FILENO);
+    close(real_stderr);
+    rewind(logged);
+    text[fread(text, 1, sizeof text - 1, logged)] = '\0';
+    fclose(logged);
+    return text;
+}
+
+static uint32_t count_in(const char *text, const char *what)
+{
+    uint32_t count = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++)
+        count++;
+    return count;
+}
+
+/* The other server has no segment, then no memory, and then it has. */
+TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
+{
+    struct stage *stage = *state;
+    uint64_t refused = 0, waits = 0;
+
+    stage_put(stage, stage_client(stage), stage_key_of(LED));
+    stage_run(stage);
+    change(stage, LED, FILLS);
+    stage_run(stage);
+    catch_log();
+    for (uint32_t i = 0; i < 6; i++) {
+        const int error = i == 0 ? ROWAN_EBUSY : i < 4 ? ROWAN_EFULL : ROWAN_ENOMEM;
+        refused += stage_confirm(stage, error);
+        stage_pass(stage, NS_PER_S + NS_PER_S / 2);
+        waits += atomic_load(&counts_of(stage)->fill_waits);
+    }
+    stage_land_all(stage);
+    stage_pass(stage, NS_PER_S);
+    const char *text = caught_log();
+    assert_int_equal(refused, 6);
+    assert_int_equal(waits, 5);
+    assert_int_equal(atomic_load(&counts_of(stage)->fill_waits), 0);
+    assert_int_equal(count_in(text, "filling_waits"), 2);
+    assert_non_null(
+        strstr(text, "warn filling_waits worker=0 shard=0 epoch=2 server=2 error=ROWAN_EFULL"));
+    assert_non_null(strstr(text, "error=ROWAN_ENOMEM"));
+    assert_int_equal(count_in(text, "filling_goes_on"), 1);
+}
+
+/* Whichever allocation fails while the shard begins its epoch. One of them is the filling's. */
+TEST(without_memory_a_filling_begins_later_and_that_is_told)
+{
+    bool failed = true;
+
+    catch_log();
+    for (uint32_t nth = 1; failed; nth++) {
+        struct stage *stage = *state;
+        configure(stage, LED, FILLS);
+        fail_call(nth);
+        stage_answer_suffixes(stage, 0);
+        failed = fail_stop();
+        stage_pass(stage, 2 * NS_PER_S);
+        stage_teardown(state);
+        open_stage(state);
+    }
+    const char *text = caught_log();
+    assert_int_equal(count_in(text, "filling_waits worker=0 error=ROWAN_ENOMEM"), 1);
+    assert_int_equal(count_in(text, "filling_goes_on worker=0 error=ROWAN_OK"), 1);
 }
 
 TEST(a_write_waits_for_a_replica_that_fills)

@@ -1,0 +1,175 @@
+#!/usr/bin/python3
+"""What an operator plans amid a load: servers are added, drained and removed, two at once, while one of them or the leading
+manager is killed, and over a stop of all. No client sees an error, every acknowledged write is there and every key was one
+register. What cannot be done is refused with a sentence, and changes nothing.
+
+ROWAN_SEED: runs a failed one again."""
+
+import os
+import re
+import subprocess
+import sys
+
+from failing import Failing
+from harness import DIVISOR, environment, expect, leader, program, rowan_local, tap
+
+REPLICAS = 2
+MANY = 100_000 * min(DIVISOR, 4)  # records: filling takes longer than to see it
+
+
+class Planned(Failing):
+    def __init__(self, name, *options, **work):
+        super().__init__(name, "--replicas", str(REPLICAS), *options, **work)
+
+    def whole(self, full=REPLICAS):
+        return super().whole(full)
+
+    def local(self, *words):
+        return rowan_local(*map(str, words), "--dir", self.directory)
+
+    def local_ok(self, *words):
+        done = self.local(*words)
+        tap.equal(done.code, 0, words, done.both, self.last_logs())
+        return done
+
+    def known(self):
+        """What a plan changes: the term, who may be a member, who is one, and the processes."""
+        status = self.rowan("--json", "status").json()
+        return status["term"], status["wanted"], {one["server"] for one in status["servers"]}, set(self.processes())
+
+    def refuses(self, ask, words, *pieces, terms=0):
+        """`terms`: of changes that are undone."""
+        term, *before = self.known()
+        expect(ask(*words), 1, *pieces)
+        tap.equal(self.known(), (term + terms, *before), words)
+
+    def holders(self):
+        return {number for shard in self.known_shards()
+                for number in (shard["primary"], *shard["backups"], *shard["filling"])}  # fmt: skip
+
+    def add(self, number):
+        self.local_ok("add")
+        tap.check(number in self.known()[2], f"server {number} is added and no member")
+
+    def drain(self, number):
+        """In the background, until it is drained."""
+        return subprocess.Popen([program("rowan"), "--dir", self.directory, "--wait", "drain", str(number)],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=environment())  # fmt: skip
+
+    def end(self, child, says="is drained"):
+        out, err = child.communicate(timeout=120)
+        tap.equal(child.returncode, 0, out, err, self.last_logs())
+        tap.contains(out, says)
+
+    def half_way(self, number, victim, says="is drained"):
+        """Drains it, and kills what `victim` names as soon as something fills. Returns its name."""
+        self.goes_on(f"before server {number} is drained")
+        child = self.drain(number)
+        tap.wait_until(self.fills, 60, "nothing fills: " + self.last_logs())
+        name = victim()
+        self.kill([name])
+        tap.equal(child.poll(), None, f"{name} was killed when all was over: more records")
+        self.end(child, says)
+        self.goes_on(f"{name} was killed amid the drain of server {number}")
+        return name
+
+    def target(self):
+        """A server that fills."""
+        return f"s{max(number for shard in self.known_shards() for number in shard['filling'])}"
+
+
+def lives(*options):
+    with Planned("lives-" + "-".join(options[1::2]), *options) as cluster:
+        cluster.goes_on("before")
+        first, second, third = cluster.dice.sample((1, 2, 3), 3)
+        cluster.add(4)
+        cluster.refuses(cluster.local, ("remove", first), f"server {first} holds", "drain it first")
+        cluster.refuses(cluster.rowan, ("drain", "9"), "only a member")
+        cluster.end(cluster.drain(first))
+        tap.equal(cluster.holders(), {second, third, 4})
+        cluster.end(cluster.drain(first))  # it is so
+        one = cluster.processes()[f"s{first}"]
+        cluster.local_ok("remove", first)
+        tap.check(not one.alive() and first not in cluster.known()[2], "a server that was removed is there")
+        cluster.goes_on(f"server {first} was removed")
+        cluster.refuses(cluster.local, ("remove", first), f"no server {first}", "4")
+
+        cluster.add(5)
+        for child in [cluster.drain(second), cluster.drain(third)]:
+            cluster.end(child)
+        tap.equal(cluster.holders(), {4, 5})
+        cluster.goes_on("two were drained at once")
+        cluster.refuses(cluster.rowan, ("drain", "5"), "without server 5 there are 1 servers for the 2 replicas")
+
+        cluster.ok("remove", str(second))  # its process hears it, and ends
+        one = cluster.processes()[f"s{second}"]
+        tap.wait_until(lambda: not one.alive(), 30, "a server that was removed runs on")
+        tap.contains(cluster.log(one.name), "rowan add lets it in")
+        cluster.refuses(cluster.local, ("restart", second), "may not join", f"rowan add {second}")
+        tap.contains(cluster.ok("add", str(second)).out, "start it")
+        tap.contains(cluster.ok("status").out, f"Absent: server {second} ")
+        cluster.restart(second)
+        tap.wait_until(lambda: second in cluster.known()[2], 60, "it does not come back: " + cluster.last_logs())
+        children = {number: cluster.drain(number) for number in (4, 5)}  # two servers have to stay
+        said = {number: child.communicate(timeout=120)[1] for number, child in children.items()}
+        done = [number for number, child in children.items() if child.returncode == 0]
+        tap.equal(len(done), 1, said, cluster.last_logs())
+        tap.contains(said[9 - done[0]], "there are 1 servers for the 2 replicas")
+        tap.equal(cluster.holders(), {second, 9 - done[0]})
+        cluster.goes_on("in the end")
+
+
+@tap.case
+def servers_come_and_go_on_shm():
+    lives("--fabric", "shm")
+
+
+@tap.case
+def servers_come_and_go_on_tcp():
+    lives("--fabric", "tcp")
+
+
+@tap.case
+def a_drain_goes_on_whoever_is_killed_and_over_a_stop():
+    with Planned("short", "--managers", "2", records=MANY) as cluster:
+        cluster.add(4)
+        first, second, third = cluster.dice.sample((1, 2, 3), 3)
+        cluster.launch(cluster.half_way(first, lambda: leader(cluster)))
+        cluster.ok("add", str(first))
+        cluster.restart(int(cluster.half_way(third, cluster.target)[1:]))
+        cluster.wait_until_whole()
+        cluster.ok("add", str(third))
+        cluster.half_way(second, lambda: f"s{second}", says="is no member")
+        cluster.wait_until_whole()
+        cluster.refuses(cluster.rowan, ("drain", str(second)), "only a member")
+
+        cluster.ok("drain", str(first))
+        tap.wait_until(cluster.fills, 60, "nothing fills")
+        cluster.local_ok("stop")
+        tap.contains(cluster.local_ok("start").err, f"server {second} was drained or removed and is left out")
+        cluster.end(cluster.drain(first))
+        tap.equal(cluster.holders(), {third, 4})
+        cluster.local_ok("remove", second)
+        cluster.goes_on("in the end")
+
+
+@tap.case
+def the_last_full_replicas_are_not_removed():
+    with Planned("last") as cluster:
+        cluster.goes_on("before")
+        first, second = cluster.dice.sample((1, 2, 3), 2)
+        cluster.kill([f"s{first}", f"s{second}"])
+        kept = tap.wait_until(lambda: re.findall(r" failover .* kept=(\d)", cluster.log("cm")), 60, "nobody is kept")
+        cluster.refuses(cluster.local, ("remove", kept[0]), "has the last full replicas")
+        os.mkdir(os.path.join(cluster.directory, "s4.pm"))
+        for number in (first, second):
+            cluster.restart(number)
+        cluster.wait_until_whole()
+        cluster.refuses(cluster.local, ("add",), "s4 did not start", "s4.pm", terms=2)
+        os.rmdir(os.path.join(cluster.directory, "s4.pm"))
+        cluster.add(4)
+        cluster.goes_on("in the end")
+
+
+sys.exit(tap.main())
