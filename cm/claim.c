@@ -6,13 +6,14 @@
 #include "cm/lease.h"
 
 /* A member tells a manager that does not lead nothing else; each round over the managers it comes by again, and waits at each
- * that is stopped for some leases. */
-static bool is_recent(const struct cluster_config *config, const struct claim_member *member,
-                      uint64_t now_ns)
+ * that is stopped for some leases. So whoever said it longer ago may have found one that leads. The same holds for what is said
+ * while members may still be on their way to a new manager: that one grants nothing before all are there, or have had that
+ * time (lease.h), and would be deposed for it. */
+static bool counts(const struct claim *claim, const struct claim_member *member,
+                   uint64_t longest_ns, uint64_t now_ns)
 {
-    const uint64_t longest_ns = lease_longest_ns(config->lease_ms * NS_PER_MS);
-    return member->told_ns &&
-           now_ns - member->told_ns <= CLAIM_AFTER * longest_ns + LEASE_FIRST_WORD_NS;
+    const uint64_t way_ns = CLAIM_AFTER * longest_ns + LEASE_FIRST_WORD_NS;
+    return member->told_ns >= claim->manager_ns + way_ns && now_ns - member->told_ns <= way_ns;
 }
 
 void claim_follow(struct claim *claim, const struct cluster_config *before,
@@ -63,7 +64,8 @@ bool claim_is_due(const struct claim *claim, const struct cluster_config *config
         return false;
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct claim_member *member = &claim->members[i];
-        without += is_recent(config, member, now_ns) && member->since_ns <= now_ns - wait_ns;
+        without +=
+            counts(claim, member, longest_ns, now_ns) && member->since_ns <= now_ns - wait_ns;
     }
     return 2 * without > config->member_count;
 }

@@ -12,7 +12,8 @@
 
 #include "common/cluster/cluster.h"
 
-/* For so many of the longest leases most members have had no grant, and the manager is the same, before another one tries. */
+/* For so many of the longest leases most members have had no grant, and the manager is the same, before another one tries. They
+ * must say so when the manager has been the same for LEASE_FIRST_WORD_NS longer: who has found a new one says nothing here. */
 enum { CLAIM_AFTER = 6 };
 
 /* All zeros: no configuration with leases is known. */

@@ -6,6 +6,8 @@
 #include "test/lib/unit.h"
 #include "test/unit/cm/lease_fixture.h"
 
+#define WAY (6 * LONGEST + LEASE_FIRST_WORD_NS) /* what members get to find a new manager */
+
 TEST(without_leases_nothing_is_granted_removed_or_committed)
 {
     struct world *world = world_cluster(world_store, SERVERS);
@@ -349,6 +351,16 @@ TEST(another_manager_stores_its_name_before_it_does_anything_else)
     assert_failure(world_last(old, 1), ROWAN_ENOTLEADING, "leads");
 }
 
+/* A manager that knows the cluster and does not lead. */
+static struct world *standby(uint64_t incarnation, uint64_t now_ns)
+{
+    struct cm_state_options options = options_of(incarnation);
+    struct world *world = world_create(world_store, &options);
+    world->now_ns = now_ns;
+    world_settle(world);
+    return world;
+}
+
 static void say_without(struct world *world, uint32_t server, uint64_t without_ns)
 {
     struct cm_join join = world_join_of(server);
@@ -359,11 +371,8 @@ static void say_without(struct world *world, uint32_t server, uint64_t without_n
 TEST(a_manager_that_is_not_elected_is_named_when_most_members_have_had_no_lease_for_long)
 {
     struct world *old = committed_cluster();
-    struct cm_state_options options = options_of(7003);
-    struct world *world = world_create(world_store, &options);
-    world->now_ns = old->now_ns;
-    world_settle(world);
-    const uint64_t long_ns = 7 * LONGEST + NS_PER_MS; /* with all that may be drawn */
+    struct world *world = standby(7003, old->now_ns);
+    const uint64_t long_ns = WAY + LONGEST; /* with all that may be drawn */
     for (uint32_t server = 1; server <= SERVERS; server++)
         say_without(world, server, long_ns);
     assert_false(world->storing); /* that one has managed for a moment only */
@@ -386,6 +395,33 @@ TEST(a_manager_that_is_not_elected_is_named_when_most_members_have_had_no_lease_
     world_settle(old);
     assert_int_equal(world_stored()->manager, 7003);
     assert_failure(world_last(old, 1), ROWAN_ENOTLEADING, "leads");
+}
+
+/* The second manager waits for a member that died with the first one: nobody has a lease meanwhile. */
+TEST(a_new_manager_is_not_deposed_for_what_members_said_on_their_way_to_it)
+{
+    struct world *old = committed_cluster();
+    struct world *world = standby(7003, old->now_ns);
+    world_round(world, world->now_ns + WAY);
+    for (uint32_t server = 1; server <= 2; server++)
+        say_without(world, server, 0);
+    (void)manager_at(7002, world->now_ns);
+    for (uint32_t server = 1; server <= 2; server++)
+        say_without(world, server, 5 * LONGEST);
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(world);
+    const uint64_t changed_ns = world->now_ns;
+    for (uint64_t passed_ns = 0; passed_ns < WAY - 1; passed_ns += LEASE / 4)
+        world_round(world, changed_ns + passed_ns);
+    world_round(world, changed_ns + WAY - 1);
+    for (uint32_t server = 1; server <= 2; server++)
+        say_without(world, server, WAY);
+    world_round(world, changed_ns + WAY + LONGEST);
+    assert_false(world->storing);
+    say_without(world, 1, 2 * WAY); /* it is not there any more, either */
+    assert_false(world->storing);
+    say_without(world, 2, 2 * WAY);
+    assert_true(world->storing);
 }
 
 /* Two servers, one replica each: what is silent holds the last one of its shards. */
