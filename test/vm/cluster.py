@@ -18,7 +18,7 @@ class Cluster:
 
     def __init__(self, bench, name, *options):
         self.bench = bench
-        self.directory = "/pm/" + name  # on memory too, so that it is there after a loss of power
+        self.directory = os.path.join("/pm", name)  # on memory too, so that it is there after a loss of power
         self.options = options
         self.acked = b""  # as the file of --acked
         self.load = None
@@ -52,7 +52,10 @@ class Cluster:
                         self.directory).both  # fmt: skip
 
     def stop(self):
-        self.ok(LOCAL, "stop", "--dir", self.directory)
+        self.local("stop")
+
+    def local(self, *words):
+        self.ok(LOCAL, *words, "--dir", self.directory)
 
     def servers(self):
         return self.rowan("--json", "status").json()["servers"]

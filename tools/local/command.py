@@ -89,7 +89,7 @@ def add_start_options(parser):
         ("zookeepers", 1, 7, "with --coord zookeeper: its servers (default 1)"),
         ("managers", 1, cluster.MOST_MANAGERS, "CMs; one leads, and when it dies another one does (default 1)"),
         ("lease-ms", 0, 60000, "milliseconds of the servers' leases, 2 or more, by which one that fails is replaced "
-         "(default 500); 0: none, and it is waited for (default over verbs)"),
+         "(default 500); 0: none, and it is waited for"),
     )
     parser.add_argument(
         "--pm-bytes", type=byte_count, metavar="N",

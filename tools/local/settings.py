@@ -18,7 +18,7 @@ DEFAULTS = {
     "coord": "file",
     "zookeepers": 1,  # with coord zookeeper
     "managers": 1,
-    "lease_ms": 500,  # over verbs 0: failover is not tried there yet
+    "lease_ms": 500,
     "pm_bytes": 2 << 30,
     "pm": "",  # the cluster's directory
     "pm_offset": 0,
@@ -136,8 +136,6 @@ def complete(options):
         refuse_other_place(options)
         options.pm = options.pm_offset = None
     for name, default in DEFAULTS.items():
-        if name == "lease_ms" and options.fabric == "verbs":
-            default = 0
         given = getattr(options, name)
         if options.saved and name in OF_THE_DATA and given not in (None, options.saved[name]):
             refuse(options, flag(name), given, options.saved[name])
