@@ -45,7 +45,6 @@ PROGRAMS = (
     "tools/rowan",
     "tools/rowan-ycsb",
     "tools/rowan-doctor",
-    "tools/rowan-fabric-bench",
     SIMULATOR,
 )
 

@@ -65,7 +65,7 @@ def environment():
 
 
 def program(name):
-    for module in ("tools", "server", "cm", "test/cluster"):
+    for module in ("tools", "server", "cm", "test/cluster", "test/bench"):
         path = os.path.join(BIN, module, name)
         if os.path.exists(path):
             return path

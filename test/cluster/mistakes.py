@@ -28,7 +28,7 @@ def before():
 
 # --- every program ---
 
-PROGRAMS = ("rowan", "rowan-server", "rowan-cm", "rowan-ycsb", "rowan-doctor", "rowan-fabric-bench")
+PROGRAMS = ("rowan", "rowan-server", "rowan-cm", "rowan-ycsb", "rowan-doctor")
 
 
 @tap.case
