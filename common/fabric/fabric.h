@@ -155,7 +155,6 @@ struct fabric_caps {
     uint32_t
         max_batch_blocks; /* blocks in flight on one connection (fabric_rowan_room at rest); no fewer
                                   than a value of 1 MiB has in blocks of the limit */
-    uint32_t bytes_per_connection; /* memory an idle connection costs its receiver */
 };
 
 /* --- the ops table: one per backend. The functions below say what each does. --- */

@@ -8,7 +8,8 @@
  *     UNIT_MAIN(NULL, NULL)
  *
  * Cases run in the order they stand. A file whose cases need a fixture defines TEST_FIXTURE as
- * `setup, teardown` before it includes this; TEST_WITH gives one case its own.
+ * `setup, teardown` before it includes this; TEST_WITH gives one case its own. If they leave something in *state, the file
+ * may define TEST_STATE as `struct thing *thing`: so the cases have it.
  */
 #ifndef TEST_LIB_UNIT_H
 #define TEST_LIB_UNIT_H
@@ -36,14 +37,28 @@ static inline void unit_add(struct unit_case *added)
     *at = added;
 }
 
-#define TEST_WITH(name, ...)                                                                       \
-    static void name(void **state);                                                                \
+#define TEST_LIST(name, ...)                                                                       \
     __attribute__((constructor)) static void name##_is_a_case(void)                                \
     {                                                                                              \
         static struct unit_case self = {{#name, name, __VA_ARGS__, NULL}, __LINE__, NULL};         \
         unit_add(&self);                                                                           \
+    }
+
+#ifdef TEST_STATE
+#define TEST_WITH(name, ...)                                                                       \
+    static void name##_on(TEST_STATE);                                                             \
+    static void name(void **state)                                                                 \
+    {                                                                                              \
+        name##_on(*state);                                                                         \
     }                                                                                              \
+    TEST_LIST(name, __VA_ARGS__)                                                                   \
+    static void name##_on(__attribute__((unused)) TEST_STATE)
+#else
+#define TEST_WITH(name, ...)                                                                       \
+    static void name(void **state);                                                                \
+    TEST_LIST(name, __VA_ARGS__)                                                                   \
     static void name(__attribute__((unused)) void **state)
+#endif
 
 #define TEST(name) TEST_WITH(name, TEST_FIXTURE)
 

@@ -472,8 +472,7 @@ int sim_fabric_open(struct sim_network *network, const char *address, struct fab
                                    .caps = {.backend = "sim",
                                             .block_limit = network->options.block_limit,
                                             .landing_stride = network->options.landing_stride,
-                                            .max_batch_blocks = network->options.max_batch_blocks,
-                                            .bytes_per_connection = sizeof(struct sim_conn)}};
+                                            .max_batch_blocks = network->options.max_batch_blocks}};
     fabric->network = network;
     fabric->number = ++network->opened;
     if (address) {

@@ -31,11 +31,8 @@ void zipf_init(struct zipf *zipf, uint64_t count, double theta)
     double zetan = zipf_zeta(count, theta);
     double zeta2 = zipf_zeta(count < 2 ? count : 2, theta);
 
-    *zipf = (struct zipf){.count = count,
-                          .theta = theta,
-                          .zetan = zetan,
-                          .alpha = 1 / (1 - theta),
-                          .second = 1 + pow(0.5, theta)};
+    *zipf = (struct zipf){
+        .count = count, .zetan = zetan, .alpha = 1 / (1 - theta), .second = 1 + pow(0.5, theta)};
     if (count > 2)
         zipf->eta = (1 - pow(2 / (double)count, 1 - theta)) / (1 - zeta2 / zetan);
 }

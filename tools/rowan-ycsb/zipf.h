@@ -10,7 +10,6 @@
 
 struct zipf {
     uint64_t count;
-    double theta;
     double zetan; /* the sum of 1 / i^theta for i of 1 to count */
     double alpha;
     double eta;

@@ -175,7 +175,6 @@ int fabric_open_shm(const char *address, struct fabric **out)
         .block_limit = SHM_BLOCK_BYTES,
         .landing_stride = FABRIC_STRIDE,
         .max_batch_blocks = SHM_BLOCKS,
-        .bytes_per_connection = (uint32_t)(channel_bytes(SHM_RING_BYTES) + sizeof(struct shm_conn)),
     };
     fabric->directory_fd = -1;
     if (address) {

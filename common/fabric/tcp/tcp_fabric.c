@@ -94,7 +94,6 @@ int fabric_open_tcp(const char *address, struct fabric **out)
         .block_limit = TCP_BLOCK_BYTES,
         .landing_stride = FABRIC_STRIDE,
         .max_batch_blocks = TCP_BLOCKS,
-        .bytes_per_connection = sizeof(struct tcp_conn),
     };
     if (address) {
         error = tcp_address_parse(address, 0, &fabric->address);

@@ -54,15 +54,12 @@ static void set_caps(struct verbs_fabric *fabric)
 {
     const struct verbs_device *device = fabric->device;
     const bool is_packed = device->receive == FABRIC_RECEIVE_MULTI_PACKET;
-    const size_t bytes = sizeof(struct verbs_conn) + sizeof(struct verbs_stream);
 
     fabric->base.base.caps = (struct fabric_caps){
         .backend = "verbs",
         .block_limit = is_packed ? device->mtu_bytes : device->slot_bytes,
         .landing_stride = is_packed ? FABRIC_STRIDE : device->slot_bytes,
         .max_batch_blocks = VERBS_BLOCKS,
-        .bytes_per_connection =
-            fabric_caps(fabric->control)->bytes_per_connection + (uint32_t)bytes,
     };
 }
 

@@ -1,6 +1,7 @@
 /* A later configuration at a server, from its coming until it is committed: the test plays the CM, server 2 and a
  * client. */
 #define TEST_FIXTURE open_stage, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
 #include "common/cluster/control.h"
@@ -29,16 +30,14 @@ static uint64_t adopted(struct stage *stage)
 
 static int open_stage(void **state)
 {
-    struct stage *stage = calloc(1, sizeof *stage);
+    struct stage *stage = stage_new(state);
 
-    assert_non_null(stage);
     stage_start(stage, STAGE_BLOCK_LIMIT);
     stage->config->manager = 9;
     stage->config->lease_ms = CLUSTER_MAX_LEASE_MS;
     assert_int_equal(cluster_finish(stage->config), 0);
     stage_begin(stage);
     stage_grant(stage);
-    *state = stage;
     return 0;
 }
 
@@ -98,7 +97,6 @@ static int status_of_put(struct stage *stage, struct puppet_conn *client, uint32
 
 TEST(nothing_is_served_before_its_configuration_is_committed)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     assert_int_equal(adopted(stage), 1);
@@ -113,7 +111,6 @@ TEST(nothing_is_served_before_its_configuration_is_committed)
 
 TEST(a_write_in_flight_waits_for_those_that_stay_and_its_epoch_goes_on_until_the_commit)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     stage_commit(stage, 1);
@@ -147,8 +144,6 @@ TEST(a_write_in_flight_waits_for_those_that_stay_and_its_epoch_goes_on_until_the
 
 TEST(adopted_is_said_when_it_is_durable)
 {
-    struct stage *stage = *state;
-
     (void)adopted(stage);
     struct cluster_config *next = without_peer(stage);
     stage_hold_fences(stage, true);
@@ -166,7 +161,6 @@ TEST(adopted_is_said_when_it_is_durable)
 
 TEST(adopted_is_said_when_each_role_has_adopted_it)
 {
-    struct stage *stage = *state;
     enum { CONTROL, WORKER, DIGEST, CLEAN, ROLES };
     uint64_t wake_ns;
 
@@ -188,7 +182,6 @@ TEST(adopted_is_said_when_each_role_has_adopted_it)
 
 TEST(a_promoted_shard_has_what_landed_and_is_served_when_that_is_committed)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     stage_commit(stage, 1);
@@ -214,7 +207,6 @@ TEST(a_promoted_shard_has_what_landed_and_is_served_when_that_is_committed)
 
 TEST(a_newer_configuration_takes_the_place_of_one_that_is_not_adopted)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     stage_commit(stage, 1);
@@ -325,7 +317,6 @@ static struct shown ask_suffix(struct landing *landing, uint64_t after)
 
 TEST(a_deposed_primary_answers_when_its_writes_have_landed_and_shows_them_as_a_backup)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     stage_commit(stage, 1);
@@ -367,7 +358,6 @@ TEST(a_deposed_primary_answers_when_its_writes_have_landed_and_shows_them_as_a_b
 
 TEST(a_write_that_may_have_landed_is_in_doubt_and_in_the_suffix_of_the_deposed_primary)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     stage_commit(stage, 1);
@@ -396,7 +386,6 @@ TEST(a_write_that_may_have_landed_is_in_doubt_and_in_the_suffix_of_the_deposed_p
 
 TEST(a_connection_on_which_nothing_lands_for_a_lease_holds_up_no_deposed_primary)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage), *before = stage->peer;
 
     stage_commit(stage, 1);
@@ -415,7 +404,6 @@ TEST(a_connection_on_which_nothing_lands_for_a_lease_holds_up_no_deposed_primary
 
 TEST(a_server_that_is_kept_only_holds_up_no_deposed_primary)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     stage_commit(stage, 1);
@@ -442,7 +430,6 @@ TEST(a_server_that_is_kept_only_holds_up_no_deposed_primary)
 
 TEST(a_shard_whose_primary_stays_is_promoted_with_all_that_it_sent_until_the_commit)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     stage_commit(stage, 1);
@@ -464,7 +451,6 @@ TEST(a_shard_whose_primary_stays_is_promoted_with_all_that_it_sent_until_the_com
 
 TEST(a_shard_that_is_led_here_again_by_the_newest_configuration_returns_to_its_worker)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     stage_commit(stage, 1);
@@ -490,7 +476,6 @@ TEST(a_shard_that_is_led_here_again_by_the_newest_configuration_returns_to_its_w
 
 TEST(a_write_in_doubt_is_not_carried_out_again_where_a_worker_here_is_to_lead_again)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     const uint32_t id = client->id;
 
@@ -521,8 +506,6 @@ TEST(a_write_in_doubt_is_not_carried_out_again_where_a_worker_here_is_to_lead_ag
 
 TEST(a_replica_that_leaves_is_none_and_holds_up_nothing_and_comes_back_as_another)
 {
-    struct stage *stage = *state;
-
     stage_commit(stage, 1);
     struct landing landing = landing_begin(stage);
     landing_put(&landing, 1);
@@ -558,8 +541,6 @@ TEST(a_replica_that_leaves_is_none_and_holds_up_nothing_and_comes_back_as_anothe
 
 TEST(a_replica_that_fills_begins_anew_if_a_configuration_may_have_been_missed)
 {
-    struct stage *stage = *state;
-
     stage_commit(stage, 1);
     come(stage, planned(stage->config, STAGE_BACKED, FILLS, 0));
     assert_int_equal(row_of(stage, STAGE_BACKED).first_epoch, 2);

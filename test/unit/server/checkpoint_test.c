@@ -180,7 +180,6 @@ static uint64_t segment_of_checkpoint(const struct image *image)
 
 TEST(a_start_finds_in_a_checkpoint_what_a_scan_would_yield)
 {
-    struct image *image = *state;
     uint64_t words[SEGMENTS];
     uint32_t tombstones[SEGMENTS];
     write_checkpoint(image);
@@ -202,7 +201,6 @@ TEST(a_start_finds_in_a_checkpoint_what_a_scan_would_yield)
 
 TEST(what_was_written_since_is_scanned)
 {
-    struct image *image = *state;
     write_checkpoint(image);
     begin_segment(image, OWNER_BACKUP_LOG);
     const uint64_t newer = write_put(image, LED, v(50), key_of(0));
@@ -215,7 +213,6 @@ TEST(what_was_written_since_is_scanned)
 /* Cleaned, and used again under another number. */
 TEST(items_of_segments_in_another_life_are_nothing)
 {
-    struct image *image = *state;
     write_checkpoint(image);
     const uint64_t gone = store_segment_at(image->store, find(led, key_of(3)));
     const uint64_t copied = store_segment_at(image->store, find(led, key_of(4)));
@@ -242,7 +239,6 @@ TEST(items_of_segments_in_another_life_are_nothing)
 /* In each of its blocks. */
 TEST(a_checkpoint_of_which_a_bit_is_wrong_is_ignored)
 {
-    struct image *image = *state;
     struct entry_header header;
     unsigned blocks = 0;
     write_checkpoint(image);
@@ -264,7 +260,6 @@ TEST(a_checkpoint_of_which_a_bit_is_wrong_is_ignored)
 
 TEST(a_checkpoint_that_does_not_fit_what_is_held_is_ignored)
 {
-    struct image *image = *state;
     write_checkpoint(image);
     /* It has no records of a shard that was another's to lead. */
     struct shard *row = &image->config->shards[1];
@@ -284,7 +279,6 @@ TEST(a_checkpoint_that_does_not_fit_what_is_held_is_ignored)
 /* Segments that were a checkpoint's may have been used again, and the host has lost who did. */
 TEST(where_data_may_be_incomplete_a_checkpoints_segments_are_like_others)
 {
-    struct image *image = *state;
     write_checkpoint(image);
     begin_segment(image, OWNER_CHECKPOINT);
     const uint64_t offset = write_put(image, LED, v(70), "found");
@@ -302,7 +296,6 @@ TEST(where_data_may_be_incomplete_a_checkpoints_segments_are_like_others)
 TEST(a_bucket_that_no_block_takes_whole_is_in_several)
 {
     enum { KEYS = 20000 };
-    struct image *image = *state;
     uint64_t buckets, previous;
     fill(image);
     start_server(image);
@@ -331,7 +324,6 @@ TEST(a_bucket_that_no_block_takes_whole_is_in_several)
 
 TEST(it_is_whole_when_what_it_leaves_out_is_committed)
 {
-    struct image *image = *state;
     fill(image);
     begin_segment(image, OWNER_BACKUP_LOG);
     write_put(image, BACKED, v(60),
@@ -351,7 +343,6 @@ TEST(it_is_whole_when_what_it_leaves_out_is_committed)
 
 TEST(the_one_before_goes_when_the_next_is_whole_and_both_when_there_is_no_space)
 {
-    struct image *image = *state;
     write_checkpoint(image);
     const uint64_t first = segment_of_checkpoint(image);
     for (unsigned i = 0; i < 2; i++) { /* half of it is new */

@@ -128,7 +128,6 @@ static void assert_moved(const struct image *image, const struct shard_state *sh
 
 TEST(what_is_live_moves_and_the_segments_are_free_again)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
     write_put(image, LED, v(1), "a");
     write_put(image, LED, v(2), "b");
@@ -153,7 +152,6 @@ TEST(what_is_live_moves_and_the_segments_are_free_again)
 /* Its segment was committed without it: no digest role could read it. */
 TEST(what_is_above_the_settled_version_is_copied)
 {
-    struct image *image = *state;
     for (unsigned i = 0; i < 2; i++) {
         begin_segment(image, OWNER_BACKUP_LOG);
         write_put(image, BACKED, v(1 + i), "k");
@@ -169,7 +167,6 @@ TEST(what_is_above_the_settled_version_is_copied)
 /* A stopped sender has stored it when the segment was closed. */
 TEST(what_is_not_committed_stays_where_it_is)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
     write_put(image, BACKED, v(2), "k");
     const uint64_t victim = end_segment(image, SEGMENT_COMMITTED);
@@ -209,7 +206,6 @@ static uint64_t write_superseded(struct image *image)
 
 TEST(an_entry_goes_when_its_superseder_is_committed)
 {
-    struct image *image = *state;
     const uint64_t victim = write_superseded(image);
     atomic_store(&led->commit, v(3));
     poll();
@@ -219,7 +215,6 @@ TEST(an_entry_goes_when_its_superseder_is_committed)
 
 TEST(an_entry_is_copied_when_its_superseder_is_not_committed_for_long)
 {
-    struct image *image = *state;
     const uint64_t victim = write_superseded(image);
     now_ns += 2 * NS_PER_S;
     poll();
@@ -258,7 +253,6 @@ static void land_twice(struct image *image, enum segment_state first_state, uint
 
 TEST(of_an_entry_that_landed_twice_one_is_copied_while_the_other_one_is_not_committed)
 {
-    struct image *image = *state;
     uint64_t victims[2];
     land_twice(image, SEGMENT_USED, victims);
     assert_int_equal(copies(image, BACKED, v(2)), 1);
@@ -266,7 +260,6 @@ TEST(of_an_entry_that_landed_twice_one_is_copied_while_the_other_one_is_not_comm
 
 TEST(of_an_entry_that_landed_twice_one_is_copied_for_both_that_are_committed)
 {
-    struct image *image = *state;
     uint64_t victims[2];
     land_twice(image, SEGMENT_COMMITTED, victims);
     assert_int_equal(copies(image, BACKED, v(2)), 1);
@@ -278,7 +271,6 @@ TEST(of_an_entry_that_landed_twice_one_is_copied_for_both_that_are_committed)
 /* An entry was superseded, its stub was written, and the crash came before the segment was free; twice. */
 TEST(of_an_operation_whose_stub_a_crash_left_more_than_once_one_is_kept)
 {
-    struct image *image = *state;
     const struct entry stub = {.type = ENTRY_RECORD,
                                .shard = LED,
                                .version = v(1),
@@ -311,7 +303,6 @@ TEST(of_an_operation_whose_stub_a_crash_left_more_than_once_one_is_kept)
 /* It may lead the shard after its next start. */
 TEST(a_backup_leaves_a_stub_of_what_may_be_asked_again)
 {
-    struct image *image = *state;
     for (uint32_t i = 1; i <= 3; i++) {
         begin_segment(image, OWNER_BACKUP_LOG);
         write_entry(image,
@@ -333,7 +324,6 @@ TEST(a_backup_leaves_a_stub_of_what_may_be_asked_again)
 
 TEST(what_no_replica_here_needs_goes)
 {
-    struct image *image = *state;
     for (unsigned i = 0; i < 2; i++) {
         begin_segment(image, OWNER_BACKUP_LOG);
         write_put(image, ELSEWHERE, v(1), "elsewhere");
@@ -347,7 +337,6 @@ TEST(what_no_replica_here_needs_goes)
 
 TEST(a_long_entry_moves_in_one_piece_and_pieces_go)
 {
-    struct image *image = *state;
     const struct entry whole = {.shard = LED, .version = v(1), .key = "w", .value_bytes = 3000};
     const struct entry apart = {.shard = BACKED, .version = v(1), .key = "p", .value_bytes = 3000};
     begin_segment(image, OWNER_BACKUP_LOG);
@@ -386,7 +375,6 @@ TEST(a_long_entry_moves_in_one_piece_and_pieces_go)
 
 TEST(a_segment_in_which_something_live_is_damaged_stays)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
     const uint64_t damaged = write_put(image, LED, v(1), "damaged");
     write_put(image, LED, v(2), "whole");
@@ -409,7 +397,6 @@ TEST(a_segment_in_which_something_live_is_damaged_stays)
 
 TEST(no_segment_is_given_up_while_somebody_holds_an_offset)
 {
-    struct image *image = *state;
     uint64_t victims[2];
     for (unsigned i = 0; i < 2; i++) {
         begin_segment(image, OWNER_BACKUP_LOG);
@@ -432,7 +419,6 @@ TEST(no_segment_is_given_up_while_somebody_holds_an_offset)
 /* Else a start could find no table of the worker's clients (worker_commit.c, M4). */
 TEST(the_newest_segments_of_a_worker_that_has_not_written_yet_stay)
 {
-    struct image *image = *state;
     uint64_t segments[4];
     for (unsigned i = 0; i < 4; i++) {
         begin_segment(image, OWNER_WORKER);
@@ -452,7 +438,6 @@ TEST(the_newest_segments_of_a_worker_that_has_not_written_yet_stay)
 
 TEST(it_rests_while_there_is_space_and_takes_what_has_little_live)
 {
-    struct image *image = *state;
     uint64_t little, much;
     begin_segment(image, OWNER_BACKUP_LOG);
     for (uint64_t i = 0; image->suffix + 40960 < STORE_SEGMENT_BYTES; i++) {
@@ -500,7 +485,6 @@ static void write_delete(struct image *image, uint64_t version, const char *key)
 
 TEST(a_tombstone_goes_once_every_replica_has_settled_it)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
     write_put(image, LED, v(1), "k");
     write_delete(image, v(2), "k");
@@ -519,7 +503,6 @@ TEST(a_tombstone_goes_once_every_replica_has_settled_it)
 /* Of one in an open segment, or of which only a part of the key can be read. */
 TEST(a_tombstone_stays_while_an_older_version_is_left)
 {
-    struct image *image = *state;
     char key[LIMIT + 50] = {0};
     memset(key, 'l', sizeof key - 1);
     begin_segment(image, OWNER_BACKUP_LOG);
@@ -542,7 +525,6 @@ TEST(a_tombstone_stays_while_an_older_version_is_left)
 TEST(a_tombstone_beyond_the_table_has_its_turn)
 {
     enum { FIT = SEGMENTS * 512 / 2 };
-    struct image *image = *state;
     char key[16];
     begin_segment(image, OWNER_BACKUP_LOG);
     for (uint32_t i = 0; i < FIT; i++) {
@@ -566,7 +548,6 @@ TEST(a_tombstone_beyond_the_table_has_its_turn)
 /* Of a single segment cleaning gains nothing. */
 TEST(a_tombstone_goes_where_nothing_else_gives_space)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
     write_delete(image, v(1), "k");
     end_segment(image, SEGMENT_COMMITTED);
@@ -579,7 +560,6 @@ TEST(a_tombstone_goes_where_nothing_else_gives_space)
 
 TEST(after_a_pass_the_role_rests_eight_times_as_long)
 {
-    struct image *image = *state;
     const uint64_t step_ns = 10 * NS_PER_S;
     uint64_t wake_ns = UINT64_MAX, polls = 0;
     begin_segment(image, OWNER_BACKUP_LOG);

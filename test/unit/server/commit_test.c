@@ -1,6 +1,7 @@
 /* Commit versions through a whole server as a primary: what its worker spreads, and how it sends again
  * what a backup never got. */
 #define TEST_FIXTURE stage_setup, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
 #include "common/entry/commit.h"
@@ -46,7 +47,6 @@ static uint64_t spread(const struct stage *stage, uint32_t from, uint16_t shard,
 
 TEST(a_commit_version_is_spread_15_ms_after_it_changed_and_once)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     uint32_t entries;
 
@@ -76,8 +76,6 @@ TEST(a_commit_version_is_spread_15_ms_after_it_changed_and_once)
 /* A store that no fence follows is lost with the power. */
 TEST(a_commit_version_is_fenced_in_the_log)
 {
-    struct stage *stage = *state;
-
     stage_put(stage, stage_client(stage), stage_key_of(0));
     stage_land_all(stage);
     uint64_t fences = atomic_load(&stage->heap->fences);
@@ -91,7 +89,6 @@ TEST(a_commit_version_is_fenced_in_the_log)
 
 TEST(shards_that_change_together_share_an_entry)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     uint32_t entries;
 
@@ -108,7 +105,6 @@ TEST(shards_that_change_together_share_an_entry)
 
 TEST(what_has_not_landed_is_not_covered)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     uint32_t entries;
 
@@ -126,7 +122,6 @@ TEST(what_has_not_landed_is_not_covered)
 
 TEST(a_write_that_is_not_durable_here_is_not_covered)
 {
-    struct stage *stage = *state;
     uint32_t entries;
 
     stage_hold_fences(stage, true);
@@ -140,7 +135,6 @@ TEST(a_write_that_is_not_durable_here_is_not_covered)
 
 TEST(a_peer_that_comes_back_is_told_all_figures_again)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     uint32_t entries;
 
@@ -160,7 +154,6 @@ TEST(a_peer_that_comes_back_is_told_all_figures_again)
 
 TEST(a_peer_without_room_is_told_when_it_has_some)
 {
-    struct stage *stage = *state;
     uint32_t entries;
 
     stage_put(stage, stage_client(stage), stage_key_of(0));
@@ -221,7 +214,6 @@ static void put_three(struct stage *stage, struct puppet_conn *client, uint32_t 
 
 TEST(a_client_s_lowest_number_is_spread_after_100_ms_and_once)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, 77);
     uint32_t rows;
 
@@ -247,7 +239,6 @@ TEST(a_client_s_lowest_number_is_spread_after_100_ms_and_once)
 
 TEST(that_a_client_has_gone_is_spread_too)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, 77);
     uint32_t rows;
 
@@ -312,7 +303,6 @@ static void fill_zone(struct stage *stage, struct landing *landing)
 
 TEST(commit_versions_have_a_segment_when_the_zone_gets_none)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     uint32_t entries;
 
@@ -325,7 +315,6 @@ TEST(commit_versions_have_a_segment_when_the_zone_gets_none)
 
 TEST(a_full_log_fails_nothing_and_commit_versions_wait)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     const char *key = stage_key_of(STAGE_BACKED);
     struct entry_header header = {.type = ENTRY_PUT,
@@ -413,7 +402,6 @@ static uint32_t sent_again(const struct stage *stage, uint32_t from, uint16_t sh
 
 TEST(versions_that_are_asked_for_are_sent_again)
 {
-    struct stage *stage = *state;
     uint64_t first = version_make(1, 2), last = version_make(1, 4);
 
     put_ten(stage);
@@ -430,8 +418,6 @@ TEST(versions_that_are_asked_for_are_sent_again)
 
 TEST(questions_that_make_no_sense_are_ignored)
 {
-    struct stage *stage = *state;
-
     put_ten(stage);
     uint32_t sent = stage->fabric->sent_count;
 
@@ -450,7 +436,6 @@ TEST(questions_that_make_no_sense_are_ignored)
 
 TEST(a_version_in_a_segment_that_is_used_up_is_found_too)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     fill_segment(stage, client);
@@ -467,7 +452,6 @@ TEST(a_version_in_a_segment_that_is_used_up_is_found_too)
  * is owed all of it. */
 TEST(questions_about_several_shards_are_answered_in_one_scan)
 {
-    struct stage *stage = *state;
     uint32_t seen[3] = {0};
 
     put_ten(stage);
@@ -496,7 +480,6 @@ TEST(questions_about_several_shards_are_answered_in_one_scan)
 
 TEST(a_question_waits_for_room_and_ends_with_its_connection)
 {
-    struct stage *stage = *state;
     const uint8_t *at;
 
     put_ten(stage);
@@ -521,7 +504,6 @@ TEST(a_question_waits_for_room_and_ends_with_its_connection)
 /* That is the flow control. */
 TEST(the_next_message_goes_when_the_last_is_confirmed)
 {
-    struct stage *stage = *state;
     static const uint8_t value[40000];
     const uint64_t first = version_make(1, 1), last = version_make(1, 20);
     struct puppet_conn *client = stage_client(stage);
@@ -546,7 +528,6 @@ TEST(the_next_message_goes_when_the_last_is_confirmed)
 /* It asks again for what it lacks. */
 TEST(a_question_ends_when_the_backup_refuses_what_it_is_brought)
 {
-    struct stage *stage = *state;
     const uint8_t *at;
 
     put_ten(stage);
@@ -564,7 +545,6 @@ TEST(a_question_ends_when_the_backup_refuses_what_it_is_brought)
 
 TEST(a_version_that_is_damaged_here_too_ends_the_search)
 {
-    struct stage *stage = *state;
     const struct entry_format format = stage_format(stage);
 
     put_ten(stage);

@@ -1,9 +1,9 @@
 /* A server as a backup: what it makes of entries that its primary brings by message, because it asked for them or because
  * log reconciliation found that it lacks them. The test plays the primary (server 2). */
 #define TEST_FIXTURE open_stage, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "landing.h"
 #include "server/control/control_state.h"
 #include "server/digest/digest_state.h"
@@ -13,12 +13,7 @@ enum { LIMIT = 1024, BLOCKS = 512, LONG_BYTES = 300 << 10 };
 
 static int open_stage(void **state)
 {
-    struct stage *stage = calloc(1, sizeof *stage);
-
-    assert_non_null(stage);
-    log_set_level(LOG_ERROR);
-    stage_open(stage, LIMIT);
-    *state = stage;
+    stage_open(stage_new(state), LIMIT);
     return 0;
 }
 
@@ -221,7 +216,6 @@ static struct landing reconciled(struct stage *stage)
 
 TEST(what_was_asked_for_is_stored_and_confirmed)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
 
     assert_int_equal(bring_put(&landing, 1, version_make(1, 2)), 0);
@@ -231,7 +225,6 @@ TEST(what_was_asked_for_is_stored_and_confirmed)
 
 TEST(nothing_is_confirmed_or_shown_before_it_is_durable)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
 
     stage_hold_fences(stage, true);
@@ -248,7 +241,6 @@ TEST(nothing_is_confirmed_or_shown_before_it_is_durable)
 /* Also while the first one is not durable yet. */
 TEST(an_answer_that_comes_late_or_twice_stores_nothing)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
     struct bundle *bundle = add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1);
 
@@ -266,7 +258,6 @@ TEST(an_answer_that_comes_late_or_twice_stores_nothing)
 /* There are more holes than the prefix has ranges. */
 TEST(what_the_contiguous_prefix_has_forgotten_is_not_stored_again_if_the_index_shows_it)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     const uint32_t last = 2 * PREFIX_RANGES + 2;
     struct bundle *bundle = bundle_of(1);
@@ -289,7 +280,6 @@ TEST(what_the_contiguous_prefix_has_forgotten_is_not_stored_again_if_the_index_s
 
 TEST(a_message_of_another_epoch_or_sender_is_dropped)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
     const struct fabric_identity other = {
         .cluster = 77, .id = 2, .incarnation = 101, .role = 1, .kind = FABRIC_SERVER};
@@ -306,7 +296,6 @@ TEST(a_message_of_another_epoch_or_sender_is_dropped)
 
 TEST(nothing_that_is_damaged_or_not_asked_for_is_stored)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
     /* What no commit version covers; an epoch to come; counter 0. */
     const uint64_t wrong[] = {version_make(1, 4), version_make(2, 1), version_make(1, 0)};
@@ -333,7 +322,6 @@ TEST(nothing_that_is_damaged_or_not_asked_for_is_stored)
 
 TEST(a_version_that_is_gone_is_not_missing_and_is_settled)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
 
     assert_int_equal(
@@ -348,7 +336,6 @@ TEST(a_version_that_is_gone_is_not_missing_and_is_settled)
 
 TEST(nothing_else_is_gone)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
     static const struct {
         uint32_t epoch;
@@ -375,7 +362,6 @@ TEST(nothing_else_is_gone)
 
 TEST(so_many_versions_are_gone_at_a_time_and_no_more)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
 
     landing_commit(&landing, STAGE_BACKED, version_make(1, 2 * QUERY_GONE_VERSIONS));
@@ -388,7 +374,6 @@ TEST(so_many_versions_are_gone_at_a_time_and_no_more)
 
 TEST(nothing_is_gone_of_an_earlier_epoch_or_while_the_shard_is_recovering)
 {
-    struct stage *stage = *state;
     struct landing landing = reconciled(stage);
 
     for (unsigned committed = 0; committed < 2; committed++) {
@@ -405,7 +390,6 @@ TEST(nothing_is_gone_of_an_earlier_epoch_or_while_the_shard_is_recovering)
 
 TEST(what_is_not_applied_yet_is_held)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
 
     assert_false(holds(stage));
@@ -419,7 +403,6 @@ TEST(what_is_not_applied_yet_is_held)
 
 TEST(a_suffix_of_data_that_may_be_incomplete_is_held_until_the_reconciliation_is_over)
 {
-    struct stage *stage = *state;
     struct landing landing = reconciled(stage);
 
     assert_false(holds(stage)); /* nobody cleans where it lies */
@@ -438,7 +421,6 @@ TEST(a_suffix_of_data_that_may_be_incomplete_is_held_until_the_reconciliation_is
 /* Its first block landed, then the connection broke; it came by message. */
 TEST(blocks_of_a_settled_version_are_not_waited_for)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     static uint8_t value[LONG_BYTES];
     const struct entry_format format = stage_format(stage);
@@ -465,7 +447,6 @@ TEST(blocks_of_a_settled_version_are_not_waited_for)
 /* The rest would be stored into a segment that may serve something else by now. */
 TEST(an_interrupted_entry_that_is_settled_meanwhile_does_not_go_on)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
 
     assert_int_equal(bring_part(&landing, 0, 100), 0);
@@ -482,7 +463,6 @@ TEST(an_interrupted_entry_that_is_settled_meanwhile_does_not_go_on)
 
 TEST(a_long_entry_comes_in_several_messages)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
     const uint64_t before = applied(stage);
 
@@ -497,7 +477,6 @@ TEST(a_long_entry_comes_in_several_messages)
 /* The sender does not know how much of it came. */
 TEST(a_long_entry_that_was_interrupted_starts_again_in_its_place)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
 
     for (unsigned i = 0; i < 3; i++)
@@ -518,7 +497,6 @@ TEST(a_long_entry_that_was_interrupted_starts_again_in_its_place)
 
 TEST(what_a_reconciliation_brings_is_taken_until_it_is_over)
 {
-    struct stage *stage = *state;
     struct landing landing = reconciled(stage);
     const uint64_t kept = kept_bytes(stage);
 
@@ -539,7 +517,6 @@ TEST(what_a_reconciliation_brings_is_taken_until_it_is_over)
 /* The contiguous prefix knows nothing of a settled epoch; and the index has a newer entry of the key. */
 TEST(what_a_start_has_found_is_not_stored_again)
 {
-    struct stage *stage = *state;
     struct landing landing = reconciled(stage);
 
     landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
@@ -557,7 +534,6 @@ TEST(what_a_start_has_found_is_not_stored_again)
 /* After the next start it is a part of the uncommitted suffix. A torn one counts for nothing. */
 TEST(what_came_by_message_is_found_by_a_start)
 {
-    struct stage *stage = *state;
     struct landing landing = reconciled(stage);
     const uint64_t before = applied(stage);
 
@@ -577,7 +553,6 @@ TEST(what_came_by_message_is_found_by_a_start)
 
 TEST(a_server_without_segments_answers_so_and_soon_asks_again)
 {
-    struct stage *stage = *state;
     struct landing landing = with_hole(stage);
     struct bundle *bundle = add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1);
     struct store *store = store_of(stage);

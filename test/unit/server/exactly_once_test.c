@@ -1,6 +1,7 @@
 /* Writes that are asked again: whatever became of the original and of its answer, it takes effect
  * once, and the retry is told so. */
 #define TEST_FIXTURE stage_setup, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
 #include "stage.h"
@@ -56,7 +57,6 @@ static struct puppet_conn *comes_back(struct stage *stage)
 
 TEST(a_lost_answer_is_given_again_with_the_same_version)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
     client->room = 0;
@@ -79,7 +79,6 @@ TEST(a_lost_answer_is_given_again_with_the_same_version)
 
 TEST(a_lost_answer_to_a_delete_is_given_again)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
     ask(stage, client, MESSAGE_PUT, 1, 1, 0);
@@ -102,7 +101,6 @@ TEST(a_lost_answer_to_a_delete_is_given_again)
 
 TEST(a_retry_waits_for_its_original_in_flight)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
     ask(stage, client, MESSAGE_PUT_IF, 1, 1, 0);
@@ -124,7 +122,6 @@ TEST(a_retry_waits_for_its_original_in_flight)
 /* Its message lies in a connection that ends. */
 TEST(a_retry_takes_the_place_of_its_original_that_waits)
 {
-    struct stage *stage = *state;
     struct puppet_conn *other = stage_client(stage);
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
@@ -150,7 +147,6 @@ TEST(a_retry_takes_the_place_of_its_original_that_waits)
 
 TEST(a_retry_takes_the_answer_that_found_no_room)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
     const struct fabric_identity id = {.cluster = 77, .id = CLIENT, .kind = FABRIC_CLIENT};
 
@@ -167,7 +163,6 @@ TEST(a_retry_takes_the_answer_that_found_no_room)
 
 TEST(an_answered_number_is_refused)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
     ask(stage, client, MESSAGE_PUT, 1, 1, 0);
@@ -187,7 +182,6 @@ TEST(an_answered_number_is_refused)
 
 TEST(a_write_without_effect_is_judged_anew)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
     ask(stage, client, MESSAGE_PUT_IF, 1, 1, 99);
@@ -209,7 +203,6 @@ TEST(a_write_without_effect_is_judged_anew)
 
 TEST(a_new_connection_closes_the_older_one_first)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT), *other = stage_client(stage);
     struct puppet_conn *again = comes_back(stage);
 
@@ -229,7 +222,6 @@ TEST(a_new_connection_closes_the_older_one_first)
 
 TEST(clients_without_an_id_have_connections_side_by_side)
 {
-    struct stage *stage = *state;
     struct puppet_conn *first = stage_client_again(stage, 0);
     struct puppet_conn *second = stage_client_again(stage, 0);
 
@@ -255,7 +247,6 @@ static void send_garbage(struct stage *stage, struct message_request request)
 
 TEST(numbers_that_no_client_sends_end_its_connection)
 {
-    struct stage *stage = *state;
     struct puppet_conn *other = stage_client(stage);
 
     send_garbage(stage, (struct message_request){.operation = 0});
@@ -278,7 +269,6 @@ static void let_pass(struct stage *stage, uint64_t seconds)
 
 TEST(a_client_is_forgotten_two_minutes_after_its_last_connection)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
     ask(stage, client, MESSAGE_PUT, 1, 1, 0);
@@ -307,7 +297,6 @@ TEST(a_client_is_forgotten_two_minutes_after_its_last_connection)
  * read, and a worker may read it some polls later. */
 TEST(a_worker_that_was_stopped_forgets_nobody_who_came_back_meanwhile)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
     ask(stage, client, MESSAGE_PUT, 1, 1, 0);
@@ -327,7 +316,6 @@ TEST(a_worker_that_was_stopped_forgets_nobody_who_came_back_meanwhile)
 
 TEST(a_write_may_end_when_its_client_is_forgotten)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
     ask(stage, client, MESSAGE_PUT, 1, 1, 0);
@@ -349,7 +337,6 @@ TEST(a_write_may_end_when_its_client_is_forgotten)
 
 TEST(many_clients_leave_and_are_forgotten_together)
 {
-    struct stage *stage = *state;
     enum { CLIENTS = 500 };
 
     for (uint32_t i = 0; i < CLIENTS; i++) {

@@ -1,10 +1,12 @@
 /* Filling, seen from the server that copies and from the one that is copied to. The test plays the CM and server 2. */
 #define TEST_FIXTURE open_stage, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include <stdio.h>
 #include <unistd.h>
 
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/cluster/control.h"
 #include "landing.h"
 #include "server/control/control_state.h"
@@ -19,11 +21,8 @@ static struct puppet_conn *cm(const struct stage *stage)
 }
 
 /* The configuration with leases in which server 2 alone has STAGE_BACKED, and server 1 alone the others. */
-static int open_stage(void **state)
+static void open_with_leases(struct stage *stage)
 {
-    struct stage *stage = calloc(1, sizeof *stage);
-
-    assert_non_null(stage);
     stage_start(stage, STAGE_BLOCK_LIMIT);
     stage->config->manager = 9;
     stage->config->lease_ms = CLUSTER_MAX_LEASE_MS;
@@ -33,7 +32,11 @@ static int open_stage(void **state)
     stage_begin(stage);
     stage_grant(stage);
     stage_commit(stage, stage->config->term);
-    *state = stage;
+}
+
+static int open_stage(void **state)
+{
+    open_with_leases(stage_new(state));
     return 0;
 }
 
@@ -104,7 +107,6 @@ static uint64_t left_to_fill(struct stage *stage)
 
 TEST(all_that_a_shard_has_is_copied_and_then_its_records_and_then_the_manager_is_told)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     const struct entry_format format = stage_format(stage);
     const uint8_t *bytes;
@@ -154,6 +156,7 @@ static int real_stderr;
 
 static void catch_log(void)
 {
+    log_set_level(LOG_INFO);
     logged = tmpfile();
     real_stderr = dup(STDERR_FILENO);
     assert_true(logged && real_stderr >= 0 && dup2(fileno(logged), STDERR_FILENO) >= 0);
@@ -181,7 +184,6 @@ static uint32_t count_in(const char *text, const char *what)
 /* The other server has no segment, then no memory, and then it has. */
 TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
 {
-    struct stage *stage = *state;
     uint64_t refused = 0, waits = 0;
 
     stage_put(stage, stage_client(stage), stage_key_of(LED));
@@ -215,14 +217,14 @@ TEST(without_memory_a_filling_begins_later_and_that_is_told)
 
     catch_log();
     for (uint32_t nth = 1; failed; nth++) {
-        struct stage *stage = *state;
         configure(stage, LED, FILLS);
         fail_call(nth);
         stage_answer_suffixes(stage, 0);
         failed = fail_stop();
         stage_pass(stage, 2 * NS_PER_S);
-        stage_teardown(state);
-        open_stage(state);
+        stage_close(stage);
+        memset(stage, 0, sizeof *stage);
+        open_with_leases(stage);
     }
     const char *text = caught_log();
     assert_int_equal(count_in(text, "filling_waits worker=0 error=ROWAN_ENOMEM"), 1);
@@ -231,7 +233,6 @@ TEST(without_memory_a_filling_begins_later_and_that_is_told)
 
 TEST(a_write_waits_for_a_replica_that_fills)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     change(stage, LED, FILLS);
@@ -295,8 +296,6 @@ static int bring(struct stage *stage, struct puppet_conn *peer, uint64_t version
 /* A server that was copied to, and became a full replica, starts again: it has what was copied. */
 TEST(what_was_copied_counts_after_a_start)
 {
-    struct stage *stage = *state;
-
     change(stage, STAGE_BACKED, FILLS);
     struct landing landing = landing_begin(stage);
     assert_int_equal(bring(stage, landing.peer, version_make(1, 7), false), 0);
@@ -326,8 +325,6 @@ TEST(what_was_copied_counts_after_a_start)
 /* No segment is closed any more, and the others wait for it to let tombstones go. */
 TEST(where_nothing_lands_the_beginning_of_an_epoch_is_settled)
 {
-    struct stage *stage = *state;
-
     change(stage, STAGE_BACKED, FILLS);
     struct landing landing = landing_begin(stage);
     assert_int_equal(bring(stage, landing.peer, version_make(1, 7), false), 0);

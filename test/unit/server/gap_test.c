@@ -1,6 +1,7 @@
 /* A server as a backup: how its digest role gets past what is damaged or unfinished in the open segment, comes back
  * to it, and takes what it meets again. */
 #define TEST_FIXTURE stage_setup, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/entry/entry.h"
 #include "landing.h"
@@ -16,7 +17,6 @@ static void damage(struct landing *landing, uint64_t offset)
 
 TEST(a_damaged_block_holds_up_nobody_and_is_fetched)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     damage(&landing, landing_put(&landing, 1));
@@ -39,7 +39,6 @@ TEST(a_damaged_block_holds_up_nobody_and_is_fetched)
 /* As when the commit versions, too, are what was hit; and nobody writes any more. */
 TEST(a_damaged_commit_version_is_made_good_by_the_next)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 2);
@@ -117,23 +116,19 @@ TEST(what_is_completed_late_is_found_and_not_asked_for)
         "_plpw_lplplpwwww",
     };
     for (unsigned i = 0; i < sizeof scripts / sizeof scripts[0]; i++) {
-        struct stage *stage = *state;
         struct late late = late_begin(stage, scripts[i]);
-
         late_complete(&late);
         landing_commit(&late.landing, STAGE_BACKED, version_make(1, late.last));
         landing_ask(&late.landing);
         stage_pass(stage, NS_PER_S);
         landing_assert_no_fetch(&late.landing);
         assert_all_is_here(&late.landing);
-        stage_teardown(state);
-        stage_setup(state);
+        stage_reopen(stage);
     }
 }
 
 TEST(what_was_stepped_over_is_scanned_again_when_the_segment_is_sealed)
 {
-    struct stage *stage = *state;
     struct late late = late_begin(stage, "lplpww");
 
     assert_true(landing_ask(&late.landing).busy);
@@ -147,7 +142,6 @@ TEST(what_was_stepped_over_is_scanned_again_when_the_segment_is_sealed)
  * share. */
 TEST(the_scan_goes_back_seldom_also_when_a_question_is_due)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     damage(&landing, landing_put(&landing, 1));
@@ -169,7 +163,6 @@ TEST(the_scan_goes_back_seldom_also_when_a_question_is_due)
 
 TEST(gaps_are_not_scanned_in_each_poll)
 {
-    struct stage *stage = *state;
     struct late late = late_begin(stage, "lp");
 
     landing_commit(&late.landing, STAGE_BACKED, version_make(1, 2));
@@ -187,7 +180,6 @@ TEST(gaps_are_not_scanned_in_each_poll)
 /* Nothing is missing then, and nobody writes any more. */
 TEST(a_commit_version_that_is_completed_late_is_found)
 {
-    struct stage *stage = *state;
     struct late late = late_begin(stage, "p");
 
     late.places[late.count++] = late.landing.offset;
@@ -210,7 +202,6 @@ TEST(a_commit_version_that_is_completed_late_is_found)
 
 TEST(new_gaps_do_not_put_off_the_scan_of_old_ones)
 {
-    struct stage *stage = *state;
     struct late late = late_begin(stage, "p");
 
     late.places[late.count++] = late.landing.offset;
@@ -230,7 +221,6 @@ TEST(new_gaps_do_not_put_off_the_scan_of_old_ones)
 
 TEST(a_gap_is_waited_for_though_there_was_one_before)
 {
-    struct stage *stage = *state;
     struct late late = late_begin(stage, "lpw");
 
     damage(&late.landing, landing_put(&late.landing, 3));
@@ -244,8 +234,6 @@ TEST(a_gap_is_waited_for_though_there_was_one_before)
 /* A landing zone that receives in slots (fabric.h, F6): what is behind a block in its slot is waited for by nobody. */
 TEST(entries_in_slots_are_digested_as_they_come)
 {
-    struct stage *stage = *state;
-
     stage_close(stage);
     stage_start(stage, 256);
     stage->fabric->head.caps.landing_stride = 256;
@@ -270,8 +258,8 @@ TEST(a_gap_that_lies_hides_nothing_behind_it)
 {
     enum { GAP = 64 << 10 };
     static _Alignas(64) uint8_t block[ENTRY_MAX_BLOCK_LIMIT], value[48 << 10];
-    struct landing landing = landing_begin(*state);
-    const struct entry_format format = stage_format(*state);
+    struct landing landing = landing_begin(stage);
+    const struct entry_format format = stage_format(stage);
     const struct entry_header header = {
         .type = ENTRY_PUT, .key_bytes = 1, .value_bytes = sizeof value, .blocks = 1};
 
@@ -280,7 +268,7 @@ TEST(a_gap_that_lies_hides_nothing_behind_it)
         pm_store(&landing.stage->heap->pm, landing.offset + at, block, ENTRY_HEADER_BYTES);
     landing.offset += GAP;
     landing_put(&landing, 1);
-    stage_pass(*state, 200 * NS_PER_MS);
+    stage_pass(stage, 200 * NS_PER_MS);
     assert_int_equal(landing_ask(&landing).version, version_make(1, 1));
 }
 
@@ -314,7 +302,6 @@ static struct digest *digest_of(const struct stage *stage)
 /* Its copies would fill segments, which nobody gives back. So it is with one that is superseded. */
 TEST(a_long_entry_that_is_met_again_is_not_copied_again)
 {
-    struct stage *stage = *state;
     struct late late = late_begin(stage, "llllllll");
     struct landing *landing = &late.landing;
     const uint64_t before = landing_ask(landing).segments_free;
@@ -339,17 +326,17 @@ TEST(a_long_entry_that_is_met_again_is_not_copied_again)
 /* Its version says that it is newer, but it is not said of which key. */
 TEST(a_damaged_entry_supersedes_no_long_one)
 {
-    struct landing landing = landing_begin(*state);
+    struct landing landing = landing_begin(stage);
     const uint64_t offset = landing_put(&landing, 1), version = version_make(1, 9);
 
-    stage_run(*state);
+    stage_run(stage);
     assert_int_equal(landing_ask(&landing).version, version_make(1, 1));
     damage(&landing, offset);
     pm_store(&landing.stage->heap->pm, offset + 8, &version, sizeof version);
     const uint64_t before = landing_ask(&landing).segments_free;
 
     land_parted(&landing, version_make(1, 2));
-    stage_run(*state);
+    stage_run(stage);
     assert_int_equal(landing_ask(&landing).version, version_make(1, 2));
     assert_int_equal(landing_ask(&landing).segments_free, before - 1); /* it was copied */
 }
@@ -357,8 +344,6 @@ TEST(a_damaged_entry_supersedes_no_long_one)
 /* All of an epoch is settled when the next has its first commit version; not all that it had is here. */
 TEST(a_long_entry_of_a_settled_epoch_is_taken)
 {
-    struct stage *stage = *state;
-
     for (unsigned starts = 1; starts < 3; starts++) {
         stage_restart(stage);
         stage_begin(stage);

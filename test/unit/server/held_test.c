@@ -1,6 +1,7 @@
 /* Which segments a primary still needs, and what it answers to Fetch about versions that a cleaner has moved or dropped. The
  * test plays the cleaner. */
 #define TEST_FIXTURE stage_setup, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
 #include "landing.h"
@@ -44,8 +45,6 @@ static bool is_over(const struct stage *stage, uint64_t ticket)
 /* What the start has found is on its way to them. */
 TEST(the_roles_hold_all_until_their_shards_are_handed_out)
 {
-    struct stage *stage = *state;
-
     stage_close(stage);
     stage_start(stage, STAGE_BLOCK_LIMIT);
     const uint64_t ticket = reclaim_retire(&common_of(stage)->reclaim);
@@ -60,8 +59,6 @@ TEST(the_roles_hold_all_until_their_shards_are_handed_out)
 
 TEST(a_worker_holds_all_while_it_reconciles_data_that_may_be_incomplete)
 {
-    struct stage *stage = *state;
-
     stage->boot++;
     stage_restart(stage);
     stage_begin(stage);
@@ -78,7 +75,6 @@ static uint64_t sends_from(const struct stage *stage)
 /* Of the open segment, and nothing else: others can be cleaned though the peer has no space (W12). */
 TEST(segments_of_which_something_is_sent_are_told_until_it_has_landed)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     for (unsigned i = 0; i < 2; i++) {
@@ -100,8 +96,6 @@ TEST(segments_of_which_something_is_sent_are_told_until_it_has_landed)
 
 TEST(a_connection_that_has_gone_sends_nothing)
 {
-    struct stage *stage = *state;
-
     stage_put(stage, stage_client(stage), stage_key_of(SHARD));
     stage_run(stage);
     assert_true(sends_from(stage) != WORKER_SENDS_NOTHING);
@@ -139,7 +133,6 @@ TEST(a_busy_worker_lets_go_of_what_has_landed_and_of_nothing_else)
 {
     enum { BYTES = (1 << 20) - 1000, PUTS = 20 };
     static uint8_t value[BYTES];
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     const char *key = stage_key_of(SHARD);
     uint64_t first = 0, from = 0;
@@ -256,8 +249,6 @@ static uint32_t fetch(struct stage *stage, uint64_t first, uint64_t last)
 
 TEST(settled_versions_that_lie_nowhere_are_gone)
 {
-    struct stage *stage = *state;
-
     put_all(stage);
     assert_int_equal(fetch(stage, 2, 4), BROUGHT(2) | BROUGHT(3) | BROUGHT(4));
     drop(stage, 3);
@@ -271,8 +262,6 @@ TEST(settled_versions_that_lie_nowhere_are_gone)
 
 TEST(what_is_gone_is_told_until_it_is_confirmed_or_refused)
 {
-    struct stage *stage = *state;
-
     put_all(stage);
     drop(stage, 3);
     uint32_t from = stage->fabric->sent_count;
@@ -295,8 +284,6 @@ TEST(what_is_gone_is_told_until_it_is_confirmed_or_refused)
 
 TEST(what_is_not_settled_is_not_gone)
 {
-    struct stage *stage = *state;
-
     put_all(stage);
     put_and_land(stage, SHARD, 5);
     stage_pass(stage, 15 * NS_PER_MS);
@@ -308,7 +295,6 @@ TEST(what_is_not_settled_is_not_gone)
 
 TEST(nothing_is_gone_while_something_is_damaged_where_it_may_have_been)
 {
-    struct stage *stage = *state;
     uint32_t bytes;
 
     put_all(stage);
@@ -324,7 +310,6 @@ TEST(nothing_is_gone_while_something_is_damaged_where_it_may_have_been)
 /* What other servers have torn there is no version of this primary. */
 TEST(damage_in_the_backup_log_is_none_of_it)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     const uint64_t at = landing_put(&landing, 1);
 
@@ -340,7 +325,6 @@ TEST(damage_in_the_backup_log_is_none_of_it)
 /* The scan has passed the new place, which was free then, and has not come to the old one. */
 TEST(a_version_that_is_moved_during_the_round_is_found_in_its_old_place)
 {
-    struct stage *stage = *state;
     uint32_t bytes;
 
     put_all(stage);
@@ -377,8 +361,6 @@ TEST(a_version_that_is_moved_during_the_round_is_found_in_its_old_place)
 /* The scan stands inside a segment when the last question ends. */
 TEST(without_a_question_the_scan_holds_nothing)
 {
-    struct stage *stage = *state;
-
     put_all(stage);
     ask(stage, 3, 3);
     do

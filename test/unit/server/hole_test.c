@@ -1,6 +1,7 @@
 /* A server as a backup: what its digest role makes of commit versions, and how it asks for what
  * never arrived. */
 #define TEST_FIXTURE stage_setup, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
 #include "common/entry/commit.h"
@@ -12,7 +13,6 @@
 
 TEST(a_hole_is_asked_for_until_it_is_filled)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 1);
@@ -50,7 +50,6 @@ TEST(a_hole_is_asked_for_until_it_is_filled)
 
 TEST(a_question_for_a_version_that_never_comes_is_asked_ever_more_seldom)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     uint64_t first, last;
     unsigned asked = 0;
@@ -64,7 +63,6 @@ TEST(a_question_for_a_version_that_never_comes_is_asked_ever_more_seldom)
 
 TEST(a_question_is_soon_asked_again_on_a_new_connection)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
@@ -80,7 +78,6 @@ TEST(a_question_is_soon_asked_again_on_a_new_connection)
 /* What was asked for comes one by one: that is not asked for again and again. */
 TEST(a_hole_that_is_filled_from_the_front_is_not_asked_for_anew)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 9);
@@ -98,7 +95,6 @@ TEST(a_hole_that_is_filled_from_the_front_is_not_asked_for_anew)
 
 TEST(the_next_hole_is_asked_for_at_once)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 2);
@@ -119,7 +115,6 @@ TEST(the_next_hole_is_asked_for_at_once)
 
 TEST(versions_above_the_commit_version_are_not_missed)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 1);
@@ -133,7 +128,6 @@ TEST(versions_above_the_commit_version_are_not_missed)
 
 TEST(commit_versions_of_another_epoch_or_shard_are_ignored)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 1);
@@ -156,8 +150,6 @@ TEST(commit_versions_of_another_epoch_or_shard_are_ignored)
 /* Log reconciliation may bring more: its checksum must not be compared yet. */
 TEST(a_backup_is_busy_until_its_epoch_has_a_commit_version)
 {
-    struct stage *stage = *state;
-
     stage_restart(stage);
     stage_begin(stage);
     struct landing landing = landing_begin(stage);
@@ -187,8 +179,6 @@ static void tell_commit(struct landing *landing, uint32_t epoch, uint64_t commit
 
 TEST(a_backup_hears_by_message_that_its_epoch_has_begun_and_nothing_more)
 {
-    struct stage *stage = *state;
-
     stage_restart(stage);
     stage_begin(stage);
     struct landing landing = landing_begin(stage);
@@ -206,8 +196,6 @@ TEST(a_backup_hears_by_message_that_its_epoch_has_begun_and_nothing_more)
  * that. */
 TEST(a_commit_version_settles_the_epochs_before)
 {
-    struct stage *stage = *state;
-
     for (unsigned starts = 1; starts < 3; starts++) {
         stage_restart(stage);
         stage_begin(stage);
@@ -246,7 +234,6 @@ static void land_long_commit(struct landing *landing)
 
 TEST(commit_versions_that_make_no_sense_are_ignored)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     uint8_t value[64] = {0};
     const struct commit_shard row = {STAGE_BACKED, version_make(1, 9)};
@@ -310,7 +297,6 @@ static uint64_t ask_page(struct landing *landing, uint64_t cursor, uint64_t *nex
 TEST(a_long_suffix_is_told_in_pages_each_entry_once)
 {
     enum { ENTRIES = 2500, MOST_PAGES = 4 };
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     uint64_t cursor = 0, next = 1;
     unsigned pages = 0;

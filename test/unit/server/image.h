@@ -2,7 +2,10 @@
 #ifndef TEST_UNIT_SERVER_IMAGE_H
 #define TEST_UNIT_SERVER_IMAGE_H
 
+#define TEST_STATE struct image *image
+
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/entry/commit.h"
 #include "server/shard/recover.h"
 #include "server/store/store_layout.h"
@@ -68,6 +71,7 @@ static inline int open_image(void **state)
     const struct store_identity identity = {
         .cluster = 77, .server = 1, .format = {.seed = 1234, .block_limit = LIMIT}};
     assert_non_null(image);
+    log_set_level(LOG_ERROR);
     image->heap = heap_pm_create(PM_BYTES);
     assert_int_equal(store_format(&image->heap->pm, &identity), 0);
     image->common = (struct server_common){

@@ -1,5 +1,6 @@
 /* The table of incomplete long entries, through join.h. */
 #define TEST_FIXTURE setup, teardown
+#define TEST_STATE   struct join *join
 
 #include "server/shard/join.h"
 #include "test/lib/unit.h"
@@ -29,7 +30,6 @@ static struct join_entry *add(struct join *join, uint16_t shard, uint64_t versio
 
 TEST(an_entry_is_whole_when_its_last_block_has_come)
 {
-    struct join *join = *state;
     assert_null(add(join, 3, 10, 1, 3));
     assert_null(add(join, 3, 10, 0, 3));
     struct join_entry *entry = add(join, 3, 10, 2, 3);
@@ -40,7 +40,6 @@ TEST(an_entry_is_whole_when_its_last_block_has_come)
 
 TEST(a_block_that_comes_twice_counts_once)
 {
-    struct join *join = *state;
     assert_null(add(join, 3, 10, 0, 2));
     assert_null(add(join, 3, 10, 0, 2));
     assert_non_null(add(join, 3, 10, 1, 2));
@@ -48,7 +47,6 @@ TEST(a_block_that_comes_twice_counts_once)
 
 TEST(entries_of_two_shards_with_one_version_are_kept_apart)
 {
-    struct join *join = *state;
     assert_null(add(join, 3, 10, 0, 2));
     assert_null(add(join, 4, 10, 1, 2));
     assert_non_null(add(join, 3, 10, 1, 2));
@@ -56,7 +54,6 @@ TEST(entries_of_two_shards_with_one_version_are_kept_apart)
 
 TEST(a_removed_entry_starts_again_from_nothing)
 {
-    struct join *join = *state;
     assert_null(add(join, 3, 10, 0, 2));
     join_remove(add(join, 3, 10, 1, 2));
     assert_null(add(join, 3, 10, 1, 2));
@@ -64,7 +61,6 @@ TEST(a_removed_entry_starts_again_from_nothing)
 
 TEST(a_shards_entries_are_dropped_up_to_a_version)
 {
-    struct join *join = *state;
     add(join, 3, 10, 0, 2);
     add(join, 3, 11, 0, 2);
     add(join, 4, 10, 0, 2);
@@ -77,7 +73,6 @@ TEST(a_shards_entries_are_dropped_up_to_a_version)
 
 TEST(a_full_table_gives_up_the_oldest_entry)
 {
-    struct join *join = *state;
     for (uint64_t version = 1; version <= JOIN_ENTRIES; version++)
         assert_null(add(join, 0, version, 0, 2));
     assert_null(add(join, 0, JOIN_ENTRIES + 1, 0, 2));
@@ -89,7 +84,6 @@ TEST(a_full_table_gives_up_the_oldest_entry)
 /* It waits for memory, and its last block is met again. */
 TEST(an_entry_that_was_copied_stays_so_when_a_block_comes_again)
 {
-    struct join *join = *state;
     add(join, 3, 10, 0, 2);
     struct join_entry *entry = add(join, 3, 10, 1, 2);
     entry->offsets[0] = 1 << 20;
@@ -101,7 +95,6 @@ TEST(an_entry_that_was_copied_stays_so_when_a_block_comes_again)
 /* As a start does with blocks of a settled entry: the first copy reaches into the next segment, the second one is whole. */
 TEST(a_piece_that_is_kept_lies_in_one_segment)
 {
-    struct join *join = *state;
     struct entry_header header = {.type = ENTRY_PUT, .shard = 3, .version = 10, .blocks = 3};
     header.value_bytes = 3 * (format.block_limit - ENTRY_HEADER_BYTES);
     const uint64_t copies[] = {3 * STORE_SEGMENT_BYTES - format.block_limit,

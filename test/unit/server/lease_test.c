@@ -13,6 +13,7 @@
 #include "stage.h"
 
 #define TEST_FIXTURE begin, stage_teardown
+#define TEST_STATE   struct stage *stage
 #include "test/lib/unit.h"
 
 enum { MANAGER = 9 };
@@ -23,16 +24,14 @@ enum { MANAGER = 9 };
 
 static int begin(void **state)
 {
-    struct stage *stage = calloc(1, sizeof *stage);
+    struct stage *stage = stage_new(state);
 
-    assert_non_null(stage);
     stage_start(stage, STAGE_BLOCK_LIMIT);
     stage->config->manager = MANAGER;
     stage->config->lease_ms = (uint32_t)(LEASE_NS / NS_PER_MS);
     stage_begin(stage);
     stage_commit(stage, stage->config->term);
     stage->fabric->taken = stage->fabric->sent_count;
-    *state = stage;
     return 0;
 }
 
@@ -143,7 +142,6 @@ static int ask(struct stage *stage, struct puppet_conn *client)
 
 TEST(the_lease_is_renewed_four_times_in_its_length_and_the_managers_time_brought_back)
 {
-    struct stage *stage = *state;
     struct renewal renewal = last_renewal(stage);
 
     assert_int_equal(renewal.term, stage->config->term);
@@ -162,7 +160,6 @@ TEST(the_lease_is_renewed_four_times_in_its_length_and_the_managers_time_brought
 
 TEST(clients_are_answered_while_a_lease_holds_that_counts_from_its_renewal)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     assert_int_equal(ask(stage, client), ROWAN_EBUSY);
@@ -189,7 +186,6 @@ TEST(clients_are_answered_while_a_lease_holds_that_counts_from_its_renewal)
 
 TEST(what_another_manager_grants_or_for_a_renewal_of_long_ago_counts_for_nothing)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     const struct renewal old = last_renewal(stage);
     struct renewal renewal;
@@ -205,7 +201,6 @@ TEST(what_another_manager_grants_or_for_a_renewal_of_long_ago_counts_for_nothing
 
 TEST(a_new_manager_grants_once_its_configuration_is_known_and_the_old_one_no_more)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     grant(stage);
@@ -227,7 +222,6 @@ TEST(a_new_manager_grants_once_its_configuration_is_known_and_the_old_one_no_mor
 
 TEST(renewals_go_on_with_the_next_connection_at_once_when_it_has_shown_that_it_leads)
 {
-    struct stage *stage = *state;
     struct renewal renewal = next_renewal(stage);
 
     answer(stage, renewal.tag, MANAGER, 5, true);
@@ -268,8 +262,6 @@ static void send_write(struct stage *stage)
 
 TEST(a_peer_that_takes_nothing_for_six_leases_is_named_until_it_does)
 {
-    struct stage *stage = *state;
-
     send_write(stage);
     assert_int_equal(incomplete_after(stage, 6 * LEASE_NS - RENEW_NS), 0);
     assert_int_equal(incomplete_after(stage, 2 * LEASE_NS), 2);
@@ -279,8 +271,6 @@ TEST(a_peer_that_takes_nothing_for_six_leases_is_named_until_it_does)
 
 TEST(a_peer_to_which_there_is_no_connection_is_named_until_there_is)
 {
-    struct stage *stage = *state;
-
     puppet_close(stage->peer, ROWAN_ECLOSED);
     assert_int_equal(incomplete_after(stage, 8 * LEASE_NS), 2);
     stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
@@ -290,7 +280,6 @@ TEST(a_peer_to_which_there_is_no_connection_is_named_until_there_is)
 
 TEST(a_peer_that_takes_some_or_is_short_of_space_is_not_named_nor_one_that_was_not_looked_at)
 {
-    struct stage *stage = *state;
     Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;
     uint8_t bytes[64];
 
@@ -339,8 +328,6 @@ static uint64_t put_one(struct stage *stage)
 
 TEST(a_value_is_not_told_when_the_lease_ended_before_it_left)
 {
-    struct stage *stage = *state;
-
     grant(stage);
     put_one(stage);
     struct puppet_conn *client = stage_client(stage), *idle = stage_client(stage);
@@ -354,8 +341,6 @@ TEST(a_value_is_not_told_when_the_lease_ended_before_it_left)
 
 TEST(the_absence_of_a_key_is_not_told_when_the_lease_ended_before_it_left)
 {
-    struct stage *stage = *state;
-
     grant(stage);
     struct puppet_conn *client = stage_client(stage);
     assert_int_equal(ask(stage, client), ROWAN_ENOTFOUND);
@@ -366,8 +351,6 @@ TEST(the_absence_of_a_key_is_not_told_when_the_lease_ended_before_it_left)
 
 TEST(a_conflict_is_not_told_when_the_lease_ended_before_it_left)
 {
-    struct stage *stage = *state;
-
     grant(stage);
     put_one(stage);
     struct puppet_conn *client = stage_client(stage);
@@ -382,8 +365,6 @@ TEST(a_conflict_is_not_told_when_the_lease_ended_before_it_left)
 /* It landed everywhere, and the retry hears so. */
 TEST(a_write_is_not_acknowledged_when_the_lease_ended_before_that_left)
 {
-    struct stage *stage = *state;
-
     grant(stage);
     struct puppet_conn *client = stage_client(stage);
     const uint32_t id = client->id, operation = stage_put(stage, client, stage_key_of(0));
@@ -405,8 +386,6 @@ TEST(a_write_is_not_acknowledged_when_the_lease_ended_before_that_left)
 /* Nor when it lands while there is none; nothing new begins then, and what goes to backups goes on. */
 TEST(a_write_that_lands_without_a_lease_is_not_acknowledged)
 {
-    struct stage *stage = *state;
-
     grant(stage);
     struct puppet_conn *client = stage_client(stage), *other = stage_client(stage);
     stage_put(stage, client, stage_key_of(0));
@@ -428,8 +407,6 @@ TEST(a_write_that_lands_without_a_lease_is_not_acknowledged)
 /* A fabric without room would show the first answers to make some. */
 TEST(answers_that_make_room_for_others_leave_only_while_the_lease_holds)
 {
-    struct stage *stage = *state;
-
     grant(stage);
     struct puppet_conn *client = stage_client(stage);
     client->room = 1;

@@ -1,6 +1,7 @@
 /* Which clients may still ask for operations that were done: what a worker writes about it at the head of each segment of
  * its log, and what it answers the cleaner. */
 #define TEST_FIXTURE stage_setup, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
 #include "common/entry/commit.h"
@@ -105,7 +106,6 @@ static void let_pass(struct stage *stage, uint64_t seconds)
 
 TEST(each_segment_begins_with_the_clients_that_are_known_then)
 {
-    struct stage *stage = *state;
     struct puppet_conn *gone = stage_client_again(stage, 31), *stays;
 
     put(stage, gone, 1, 1, 5);
@@ -134,7 +134,6 @@ TEST(each_segment_begins_with_the_clients_that_are_known_then)
 
 TEST(a_table_of_many_clients_has_several_parts)
 {
-    struct stage *stage = *state;
     enum { CLIENTS = 1100 };
     static bool seen[CLIENTS];
     struct puppet_conn *last = NULL;
@@ -159,7 +158,6 @@ TEST(while_a_client_with_records_found_no_place_nobody_counts_as_forgotten)
 {
     struct clients clients;
 
-    (void)state;
     clients_init(&clients);
     for (uint32_t i = 1; i <= CLIENTS_MAX; i++)
         assert_int_equal(clients_note(&clients, i, 1), 0);
@@ -190,7 +188,6 @@ static uint32_t lowest_asked(struct stage *stage, uint16_t shard, uint32_t clien
 
 TEST(the_worker_tells_below_which_operations_nobody_asks_again)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, 31);
 
     put(stage, client, 5, 4, 5);
@@ -222,7 +219,6 @@ static uint64_t spoken_upto(const struct table *table, uint16_t shard)
  * still, so it is served at once. */
 TEST(a_table_speaks_for_what_was_settled_of_a_shard_that_is_reconciled)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, 31);
 
     put(stage, client, 5, 4, 5);
@@ -251,7 +247,6 @@ TEST(a_table_speaks_for_what_was_settled_of_a_shard_that_is_reconciled)
 /* More wait than a poll answers. */
 TEST(questions_are_answered_a_few_in_a_poll)
 {
-    struct stage *stage = *state;
     struct poller poller = server_poller(stage->server, 1);
     static struct records_question questions[80];
     uint32_t asked = 0, answered = 0;

@@ -1,9 +1,9 @@
 /* A server that starts again on its PM, and reconciles the replicas of the shards it leads. The test plays
  * the CM, the backup (server 2) and a client. */
 #define TEST_FIXTURE open_stage, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/cluster/control.h"
 #include "common/entry/entry.h"
 #include "stage.h"
@@ -13,11 +13,7 @@ enum { LIMIT = 1024, LED = 3 /* shards */ };
 
 static int open_stage(void **state)
 {
-    struct stage *stage = calloc(1, sizeof *stage);
-
-    assert_non_null(stage);
-    stage_open(stage, LIMIT);
-    *state = stage;
+    stage_open(stage_new(state), LIMIT);
     return 0;
 }
 
@@ -241,8 +237,6 @@ static struct question put_and_begin(struct stage *stage)
 
 TEST(a_shard_is_busy_until_its_backup_has_confirmed)
 {
-    struct stage *stage = *state;
-
     put_some_and_die(stage, 1);
     stage_begin(stage);
     assert_int_equal(get(stage, key_of(0)).status, ROWAN_EBUSY);
@@ -261,8 +255,6 @@ TEST(a_shard_is_busy_until_its_backup_has_confirmed)
 
 TEST(the_highest_commit_version_and_the_lowest_prefix_prefix_count)
 {
-    struct stage *stage = *state;
-
     put_some_and_die(stage, 4);
     stage_begin(stage);
     struct question question = of_shard_0(stage);
@@ -280,7 +272,6 @@ TEST(the_highest_commit_version_and_the_lowest_prefix_prefix_count)
 
 TEST(a_request_of_the_epoch_before_is_refused)
 {
-    struct stage *stage = *state;
     struct question question = put_and_begin(stage);
 
     answer(stage, &question, version_make(1, 0), version_make(1, 0), NULL, 0);
@@ -297,7 +288,6 @@ TEST(a_request_of_the_epoch_before_is_refused)
 
 TEST(nothing_is_served_before_the_own_log_is_durable)
 {
-    struct stage *stage = *state;
     struct blocks *blocks = no_blocks();
     struct question question = put_and_begin(stage);
 
@@ -314,7 +304,6 @@ TEST(nothing_is_served_before_the_own_log_is_durable)
 
 TEST(a_backup_that_is_not_ready_is_asked_again)
 {
-    struct stage *stage = *state;
     struct question question;
 
     put_some_and_die(stage, 1);
@@ -332,7 +321,6 @@ TEST(a_backup_that_is_not_ready_is_asked_again)
 
 TEST(a_question_that_finds_no_room_is_asked_again)
 {
-    struct stage *stage = *state;
     struct question question;
 
     put_some_and_die(stage, 1);
@@ -354,7 +342,6 @@ TEST(a_question_that_finds_no_room_is_asked_again)
 /* Half of a long entry has come when the connection breaks. */
 TEST(a_break_in_the_midst_of_a_suffix_starts_it_again)
 {
-    struct stage *stage = *state;
     struct blocks *all = calloc(1, sizeof *all), *half = calloc(1, sizeof *half);
 
     struct question question = put_and_begin(stage);
@@ -381,7 +368,6 @@ TEST(a_break_in_the_midst_of_a_suffix_starts_it_again)
 
 TEST(what_was_not_confirmed_is_sent_again_after_a_break)
 {
-    struct stage *stage = *state;
     struct question question = put_and_begin(stage);
 
     answer(stage, &question, version_make(1, 0), version_make(1, 0), NULL, 0);
@@ -398,7 +384,6 @@ TEST(what_was_not_confirmed_is_sent_again_after_a_break)
 /* What is to be confirmed comes again, from the first block of its entry; what was confirmed does not. */
 TEST(a_long_entry_comes_again_from_its_first_block)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     static const uint8_t value[400000];
 
@@ -428,7 +413,6 @@ TEST(a_long_entry_comes_again_from_its_first_block)
 
 TEST(a_backup_without_space_is_brought_it_again_later)
 {
-    struct stage *stage = *state;
     struct question question = put_and_begin(stage);
 
     answer(stage, &question, version_make(1, 0), version_make(1, 0), NULL, 0);
@@ -449,7 +433,6 @@ TEST(a_backup_without_space_is_brought_it_again_later)
 /* The host has lost what it liked, also of an epoch that was settled since. */
 TEST(of_incomplete_data_everything_is_reconciled)
 {
-    struct stage *stage = *state;
     struct blocks *blocks = no_blocks();
     struct question question = put_and_begin(stage);
 
@@ -474,7 +457,6 @@ TEST(of_incomplete_data_everything_is_reconciled)
 /* What it has itself is not sent to it. */
 TEST(a_backup_is_sent_what_it_lacks_and_no_more)
 {
-    struct stage *stage = *state;
     struct blocks *blocks = no_blocks();
     struct question question = put_and_begin(stage);
 
@@ -488,7 +470,6 @@ TEST(a_backup_is_sent_what_it_lacks_and_no_more)
 /* What was superseded there it cannot show any more. */
 TEST(a_backup_is_not_sent_what_its_prefix_covers)
 {
-    struct stage *stage = *state;
     const uint64_t commit = version_make(1, 1), prefix = version_make(1, 3);
 
     put_some_and_die(stage, 4);
@@ -504,7 +485,6 @@ TEST(a_backup_is_not_sent_what_its_prefix_covers)
 
 TEST(garbage_of_a_backup_is_never_taken_in)
 {
-    struct stage *stage = *state;
     struct question question = put_and_begin(stage);
 
     for (unsigned bad = 0; bad < 4; bad++) {
@@ -557,8 +537,6 @@ static Rowan__ControlMessage *status_of(struct stage *stage)
 
 TEST(committed_versions_that_nobody_has_are_counted)
 {
-    struct stage *stage = *state;
-
     put_some_and_die(stage, 1);
     stage_begin(stage);
     Rowan__ControlMessage *status = status_of(stage);
@@ -582,7 +560,6 @@ TEST(committed_versions_that_nobody_has_are_counted)
 
 TEST(a_retry_of_what_only_the_backup_had_is_told_its_version)
 {
-    struct stage *stage = *state;
     struct blocks *blocks = no_blocks();
     struct question question = put_and_begin(stage);
 
@@ -605,8 +582,4 @@ TEST(a_retry_of_what_only_the_backup_had_is_told_its_version)
     assert_true(reply.version == version_make(1, 2));
 }
 
-int main(void)
-{
-    log_set_level(LOG_ERROR);
-    return unit_run(NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

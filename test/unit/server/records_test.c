@@ -1,6 +1,7 @@
 /* Completion records, through records.h: their verdicts, their bounds, and a long random run beside
  * a plain model. */
 #define TEST_FIXTURE setup, teardown
+#define TEST_STATE   struct records *records
 
 #include "common/base/error.h"
 #include "common/base/random.h"
@@ -33,7 +34,6 @@ static void look_is(struct records *records, uint32_t client, uint32_t operation
 
 TEST(a_first_request_is_fresh_and_its_repeat_is_not)
 {
-    struct records *records = *state;
     assert_int_equal(records_bytes(records), 0);
     look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
     look_is(records, 7, 5, 5, RECORDS_AGAIN, 0);
@@ -44,7 +44,6 @@ TEST(a_first_request_is_fresh_and_its_repeat_is_not)
 
 TEST(a_repeat_of_what_took_effect_gets_its_version)
 {
-    struct records *records = *state;
     look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
     look_is(records, 7, 6, 5, RECORDS_FRESH, 0);
     assert_int_equal(records_add(records, 7, 6, 1001), 0);
@@ -56,7 +55,6 @@ TEST(a_repeat_of_what_took_effect_gets_its_version)
 
 TEST(a_number_that_was_passed_over_is_no_fresh_one)
 {
-    struct records *records = *state;
     look_is(records, 7, 9, 5, RECORDS_FRESH, 0);
     look_is(records, 7, 8, 5, RECORDS_AGAIN, 0);
     assert_int_equal(records_add(records, 7, 8, 44), 0);
@@ -66,7 +64,6 @@ TEST(a_number_that_was_passed_over_is_no_fresh_one)
 
 TEST(what_is_answered_is_forgotten_and_refused)
 {
-    struct records *records = *state;
     for (uint32_t i = 1; i <= 4; i++) {
         look_is(records, 7, i, 1, RECORDS_FRESH, 0);
         assert_int_equal(records_add(records, 7, i, 100 + i), 0);
@@ -83,7 +80,6 @@ TEST(what_is_answered_is_forgotten_and_refused)
 
 TEST(a_scan_brings_records_in_any_order_and_twice)
 {
-    struct records *records = *state;
     assert_int_equal(records_add(records, 7, 12, 212), 0);
     assert_int_equal(records_add(records, 7, 10, 210), 0);
     assert_int_equal(records_add(records, 7, 12, 212), 0);
@@ -103,7 +99,6 @@ TEST(a_scan_brings_records_in_any_order_and_twice)
 
 TEST(nobody_has_no_records)
 {
-    struct records *records = *state;
     assert_int_equal(records_add(records, 0, 12, 212), 0);
     assert_int_equal(records_add(records, 7, 0, 212), 0);
     assert_int_equal(records_add(records, 7, UINT32_MAX, 212), 0);
@@ -130,7 +125,6 @@ static struct walk changed(struct records *records)
 
 TEST(a_walk_tells_of_what_rose_since_the_last)
 {
-    struct records *records = *state;
     assert_int_equal(changed(records).calls, 0);
     look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
     look_is(records, 8, 9, 8, RECORDS_FRESH, 0);
@@ -150,7 +144,6 @@ TEST(a_walk_tells_of_what_rose_since_the_last)
 TEST(a_list_tells_all_that_is_there_from_its_begin_to_its_end)
 {
     enum { CLIENTS = 300, EACH = 20, ROWS = 64 };
-    struct records *records = *state;
     static bool told[CLIENTS][EACH + 1];
     struct records_cursor cursor = {0};
     struct records_row rows[ROWS];
@@ -176,7 +169,6 @@ TEST(a_list_tells_all_that_is_there_from_its_begin_to_its_end)
 
 TEST(a_client_that_has_gone_is_told_of_once_and_comes_back_as_new)
 {
-    struct records *records = *state;
     look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
     look_is(records, 8, 1, 1, RECORDS_FRESH, 0);
     assert_int_equal(records_add(records, 7, 5, 50), 0);
@@ -205,7 +197,6 @@ TEST(a_client_that_has_gone_is_told_of_once_and_comes_back_as_new)
 
 TEST(a_client_of_which_a_scan_leaves_nothing_has_gone)
 {
-    struct records *records = *state;
     assert_int_equal(records_add(records, 7, 5, 50), 0);
     records_found_lowest(records, 7, 5);
     assert_int_equal(records_count(records), 1);
@@ -225,7 +216,6 @@ TEST(a_client_of_which_a_scan_leaves_nothing_has_gone)
 
 TEST(in_the_usual_case_memory_stays_as_it_is)
 {
-    struct records *records = *state;
     enum { CLIENTS = 8, DEPTH = 64, ROUNDS = 20000 };
     uint64_t most = 0;
     for (uint32_t i = 1; i <= ROUNDS; i++) {
@@ -245,7 +235,6 @@ TEST(in_the_usual_case_memory_stays_as_it_is)
 /* Wherever the number of records swings, it meets the end of a chunk once at most. */
 TEST(a_swing_by_one_record_does_not_allocate_each_time)
 {
-    struct records *records = *state;
     for (uint32_t held = 1; held <= 600; held++) {
         look_is(records, 7, held, 1, RECORDS_FRESH, 0);
         look_is(records, 8, 2 * held, 2 * held, RECORDS_FRESH, 0);
@@ -260,7 +249,6 @@ TEST(a_swing_by_one_record_does_not_allocate_each_time)
 
 TEST(a_client_that_never_has_its_answers_meets_a_bound)
 {
-    struct records *records = *state;
     uint64_t version;
     for (uint32_t i = 1; i <= RECORDS_MAX; i++) {
         assert_int_equal(records_look(records, 7, i, 1, &version), RECORDS_FRESH);
@@ -279,7 +267,6 @@ TEST(a_client_that_never_has_its_answers_meets_a_bound)
 
 TEST(what_finds_no_space_in_a_scan_is_unknown_up_to_its_number)
 {
-    struct records *records = *state;
     struct records_row rows[4];
     bool over = false;
     uint64_t version;
@@ -305,7 +292,6 @@ TEST(what_finds_no_space_in_a_scan_is_unknown_up_to_its_number)
 /* A mark speaks for those of which nothing is known. */
 TEST(a_mark_changes_nothing_about_what_took_effect)
 {
-    struct records *records = *state;
     assert_int_equal(records_add(records, 7, 5, 1001), 0);
     assert_int_equal(records_add(records, 7, 5, RECORDS_UNKNOWN), 0);
     assert_int_equal(records_add(records, 7, 3, RECORDS_UNKNOWN), 0);
@@ -318,7 +304,6 @@ TEST(a_mark_changes_nothing_about_what_took_effect)
 
 TEST(ten_thousand_clients_are_known_and_forgotten)
 {
-    struct records *records = *state;
     enum { CLIENTS = 10000 };
     for (uint32_t i = 1; i <= 3; i++) {
         for (uint32_t client = 1; client <= CLIENTS; client++) {
@@ -338,7 +323,6 @@ TEST(ten_thousand_clients_are_known_and_forgotten)
 
 TEST(more_clients_than_there_is_room_for_are_refused_until_some_have_gone)
 {
-    struct records *records = *state;
     uint64_t version;
     for (uint32_t client = 1; client <= RECORDS_MAX_CLIENTS; client++)
         assert_int_equal(records_look(records, client, 1, 1, &version), RECORDS_FRESH);
@@ -484,7 +468,7 @@ TEST(a_long_random_run_agrees_with_a_plain_model)
     for (uint64_t seed = 1; seed <= 20; seed++) {
         print_message("# seed %llu\n", (unsigned long long)seed);
         memset(&model, 0, sizeof model);
-        model.records = *state;
+        model.records = records;
         model.versions = RECORDS_UNKNOWN;
         random_init(&model.random, seed);
         for (uint32_t step = 0; step < 30000; step++) {

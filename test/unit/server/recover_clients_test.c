@@ -1,7 +1,6 @@
 /* What a start makes of what a cleaner left: record stubs, copies, and workers' tables of clients. */
 #define TEST_FIXTURE open_image, close_and_forget
 
-#include "common/base/log.h"
 #include "test/unit/server/image.h"
 
 static int close_and_forget(void **state);
@@ -106,7 +105,6 @@ static int close_and_forget(void **state)
 
 TEST(a_stub_gives_back_a_completion_record_and_nothing_else)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_CLEAN);
     write_stub(image, LED, v(3), 7, 4);
     write_stub(image, BACKED, v(3), 7, 5);
@@ -130,7 +128,6 @@ TEST(a_stub_gives_back_a_completion_record_and_nothing_else)
 
 TEST(a_table_tells_whose_records_are_needed_up_to_its_version)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_CLEAN);
     write_of(image, LED, v(1), 7, 4); /* below the lowest */
     write_of(image, LED, v(2), 7, 5); /* the lowest */
@@ -160,7 +157,6 @@ static void tell_lowest(void *context, uint32_t client, uint32_t lowest)
 /* The next table tells it, too. */
 TEST(the_lowest_number_that_a_table_tells_is_known_after_the_start)
 {
-    struct image *image = *state;
     uint32_t lowest = 0;
 
     begin_segment(image, OWNER_CLEAN);
@@ -174,7 +170,6 @@ TEST(the_lowest_number_that_a_table_tells_is_known_after_the_start)
 
 TEST(of_two_whole_tables_the_newer_counts_and_an_older_one_where_it_is_torn)
 {
-    struct image *image = *state;
     begin_with_table(image, LED, v(5), 7, 1);
     write_of(image, LED, v(1), 7, 1);
     write_of(image, LED, v(2), 8, 2);
@@ -194,7 +189,6 @@ TEST(of_two_whole_tables_the_newer_counts_and_an_older_one_where_it_is_torn)
 
 TEST(a_table_counts_only_if_all_its_parts_are_there)
 {
-    struct image *image = *state;
     const struct commit_shard shard = {LED, v(9)};
     begin_with_table(image, LED, v(9), 7, 1);
     write_of(image, LED, v(1), 7, 1);
@@ -221,7 +215,6 @@ TEST(a_table_counts_only_if_all_its_parts_are_there)
 /* The one that leads a shard now may have opened its first segment before it led that. */
 TEST(each_shard_has_the_newest_table_that_speaks_for_it)
 {
-    struct image *image = *state;
     lead_both(image);
     begin_segment(image, OWNER_BACKUP_LOG); /* no worker's head */
     write_of(image, LED, v(1), 7, 1);
@@ -251,7 +244,6 @@ static void settle(struct image *image, uint64_t version)
 /* They lie in a segment that was allocated late, in any order. */
 TEST(what_a_cleaner_copied_is_in_the_index_and_lies_below_the_prefix)
 {
-    struct image *image = *state;
     settle(image, v(7));
     begin_segment(image, OWNER_BACKUP_LOG);
     write_put(image, BACKED, v(8), "new");
@@ -270,7 +262,6 @@ TEST(what_a_cleaner_copied_is_in_the_index_and_lies_below_the_prefix)
 /* The blocks lie apart in the backup log, and whole copies in a digest log, a cleaner's, or both; a torn one hides none. */
 TEST(a_long_entry_that_a_cleaner_copied_is_not_copied_again)
 {
-    struct image *image = *state;
     const struct entry one = {.shard = BACKED, .version = v(1), .key = "one", .value_bytes = 5000};
     const uint32_t blocks = header_of(image, &one).blocks;
     for (unsigned doubt = 0; doubt < 2; doubt++) {
@@ -301,8 +292,4 @@ TEST(a_long_entry_that_a_cleaner_copied_is_not_copied_again)
     }
 }
 
-int main(void)
-{
-    log_set_level(LOG_ERROR);
-    return unit_run(NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,7 +1,6 @@
 /* What a start makes of its replica rows: damaged ones, and what they say is settled. */
 #define TEST_FIXTURE open_image, close_image
 
-#include "common/base/log.h"
 #include "test/unit/server/image.h"
 
 /* A byte of each copy of the shard's row. */
@@ -14,7 +13,6 @@ static void damage_row(struct image *image, uint16_t shard)
 
 TEST(a_damaged_row_is_no_missing_one_and_stops_nobody_who_does_not_hold_the_shard)
 {
-    struct image *image = *state;
     damage_row(image, ELSEWHERE);
     recover(image);
     assert_int_equal(store_replica(image->store, ELSEWHERE).state, REPLICA_NONE);
@@ -56,7 +54,6 @@ static void assert_settled(struct image *image, uint64_t version, uint64_t prefi
 
 TEST(what_is_settled_and_in_no_segment_is_not_missing)
 {
-    struct image *image = *state;
     settle(image, v(3));
     recover(image);
     assert_settled(image, v(3), v(4), (const uint64_t[]){v(4)}, 1);
@@ -64,7 +61,6 @@ TEST(what_is_settled_and_in_no_segment_is_not_missing)
 
 TEST(of_possibly_incomplete_data_nothing_is_settled)
 {
-    struct image *image = *state;
     settle(image, v(3));
     image->options.possibly_incomplete = true;
     recover(image);
@@ -76,7 +72,6 @@ TEST(of_possibly_incomplete_data_nothing_is_settled)
 
 TEST(a_settled_version_of_an_epoch_that_is_not_over_tells_nothing)
 {
-    struct image *image = *state;
     settle(image, version_make(EPOCH, 1));
     recover(image);
     assert_settled(image, version_make(FIRST, 0), version_make(FIRST, 0),
@@ -86,7 +81,6 @@ TEST(a_settled_version_of_an_epoch_that_is_not_over_tells_nothing)
 /* Both copies. */
 TEST(a_row_whose_settled_version_is_torn_counts_for_possibly_incomplete_data_only)
 {
-    struct image *image = *state;
     const struct store_geometry at = store_geometry(SEGMENTS);
     settle(image, v(3));
     for (unsigned i = 0; i < 2; i++)
@@ -115,7 +109,6 @@ static void note_flush(struct pm *pm, uint64_t offset, size_t bytes)
 /* They may be in the processor's caches only: the last run was killed before it flushed what it received. */
 TEST(the_bytes_of_segments_that_are_not_committed_are_flushed_before_they_count)
 {
-    struct image *image = *state;
     struct pm_ops ops = *image->heap->pm.ops;
     flushed.count = flushed.bytes = 0;
     ops.flush = note_flush;
@@ -130,8 +123,4 @@ TEST(the_bytes_of_segments_that_are_not_committed_are_flushed_before_they_count)
     assert_true(flushed.offset[0] == open && flushed.bytes == STORE_SEGMENT_BYTES);
 }
 
-int main(void)
-{
-    log_set_level(LOG_ERROR);
-    return unit_run(NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,13 +1,11 @@
 /* A start's scan. */
 #define TEST_FIXTURE open_image, close_image
 
-#include "common/base/log.h"
 #include "server/shard/recover_state.h"
 #include "test/unit/server/image.h"
 
 TEST(what_was_written_is_found)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_WORKER);
     uint64_t led = write_put(image, LED, v(1), "a");
     begin_segment(image, OWNER_BACKUP_LOG);
@@ -30,7 +28,6 @@ TEST(what_was_written_is_found)
 
 TEST(garbage_holes_and_torn_blocks_hide_nothing_behind_them)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
     image->suffix = 640;
     uint64_t first = write_put(image, BACKED, v(1), "behind-a-hole");
@@ -58,7 +55,6 @@ TEST(garbage_holes_and_torn_blocks_hide_nothing_behind_them)
 
 TEST(the_newest_version_counts_wherever_it_lies)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_WORKER);
     uint64_t newest = write_put(image, LED, v(9), "key");
     write_put(image, LED, v(8), "key");
@@ -74,7 +70,6 @@ TEST(the_newest_version_counts_wherever_it_lies)
 
 TEST(dead_and_strange_entries_are_passed_over)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
     write_put(image, BACKED, version_make(FIRST - 1, 7), "before-the-replica");
     write_put(image, ELSEWHERE, v(1), "not-held");
@@ -97,7 +92,6 @@ TEST(dead_and_strange_entries_are_passed_over)
 
 TEST(what_a_commit_version_covers_stays_in_the_suffix)
 {
-    struct image *image = *state;
     char key[16];
     begin_segment(image, OWNER_BACKUP_LOG);
     for (uint32_t i = 1; i <= 9; i++) {
@@ -118,7 +112,6 @@ TEST(what_a_commit_version_covers_stays_in_the_suffix)
 
 TEST(a_suffix_is_contiguous_up_to_its_first_hole)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
     write_commit(image, BACKED, v(0), 0, 0);
     write_put(image, BACKED, v(1), "a");
@@ -135,7 +128,6 @@ TEST(a_suffix_is_contiguous_up_to_its_first_hole)
 /* No digest role could read the entry when its segment was committed. */
 TEST(a_suffix_of_which_a_part_may_be_cleaned_is_exposed)
 {
-    struct image *image = *state;
     for (unsigned committed = 0; committed < 2; committed++) {
         begin_segment(image, OWNER_BACKUP_LOG);
         write_put(image, LED, v(1 + committed), "k");
@@ -152,7 +144,6 @@ TEST(a_suffix_of_which_a_part_may_be_cleaned_is_exposed)
 
 TEST(incomplete_data_stay_in_the_suffix)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
     write_put(image, BACKED, v(1), "a");
     write_put(image, BACKED, v(2), "b");
@@ -167,7 +158,6 @@ TEST(incomplete_data_stay_in_the_suffix)
 
 TEST(records_are_those_of_led_shards_that_are_not_answered_yet)
 {
-    struct image *image = *state;
     uint64_t version = 0;
     begin_segment(image, OWNER_WORKER);
     for (uint32_t i = 1; i <= 5; i++)
@@ -194,7 +184,6 @@ TEST(records_are_those_of_led_shards_that_are_not_answered_yet)
 
 TEST(a_long_entry_in_one_piece_is_indexed_where_it_lies)
 {
-    struct image *image = *state;
     begin_segment(image, OWNER_WORKER);
     uint64_t offset = write_entry(
         image, &(struct entry){.shard = LED, .version = v(1), .key = "long", .value_bytes = 30000});
@@ -228,7 +217,6 @@ static void write_parted(struct image *image)
 
 TEST(parted_blocks_are_joined_once)
 {
-    struct image *image = *state;
     write_parted(image);
     for (unsigned start = 0; start < 3; start++) {
         recover(image);
@@ -253,7 +241,6 @@ TEST(parted_blocks_are_joined_once)
  * the log: first of what is found in copies, then of the rest. */
 TEST(all_parts_join_into_one_segment_in_turn)
 {
-    struct image *image = *state;
     struct recover_part *parts[PARTS] = {0};
     uint64_t fillers = 0;
     write_parted_of(image, OWNER_DIGEST, v(1), LED, BACKED);
@@ -281,7 +268,6 @@ TEST(all_parts_join_into_one_segment_in_turn)
 /* As when their sender heard no answer and sent them again. */
 TEST(parted_blocks_that_landed_twice_are_joined_once)
 {
-    struct image *image = *state;
     write_parted(image);
     write_parted(image);
     recover(image);
@@ -291,7 +277,6 @@ TEST(parted_blocks_that_landed_twice_are_joined_once)
 /* The power went while an entry was copied; the next start copies it again, and all later ones find that copy. */
 TEST(a_torn_copy_of_an_entry_hides_no_whole_one)
 {
-    struct image *image = *state;
     const struct entry one = {.shard = BACKED, .version = v(1), .key = "one", .value_bytes = 5000};
     write_parted(image);
     begin_segment(image, OWNER_DIGEST);
@@ -311,7 +296,6 @@ TEST(a_torn_copy_of_an_entry_hides_no_whole_one)
 /* The empty one is free before its list is applied. */
 TEST(copies_behind_an_empty_segment_of_a_log_are_found)
 {
-    struct image *image = *state;
     const struct entry one = {.shard = BACKED, .version = v(1), .key = "one", .value_bytes = 5000};
     write_parted(image);
     begin_segment(image, OWNER_DIGEST);
@@ -325,7 +309,6 @@ TEST(copies_behind_an_empty_segment_of_a_log_are_found)
 /* The power went twice while the entry was copied: each torn copy has what the other lacks. */
 TEST(pieces_of_torn_copies_count_where_no_copy_is_whole)
 {
-    struct image *image = *state;
     const struct entry one = {.shard = BACKED, .version = v(1), .key = "one", .value_bytes = 5000};
     const uint32_t blocks = header_of(image, &one).blocks;
     for (uint32_t segment = 0; segment < 2; segment++) {
@@ -345,7 +328,6 @@ TEST(pieces_of_torn_copies_count_where_no_copy_is_whole)
 
 TEST(a_long_entry_that_lacks_a_block_is_none)
 {
-    struct image *image = *state;
     const struct entry entry = {.shard = LED, .version = v(1), .key = "k", .value_bytes = 5000};
     begin_segment(image, OWNER_WORKER);
     for (uint32_t i = 0; i < header_of(image, &entry).blocks; i++) {
@@ -363,7 +345,6 @@ TEST(a_long_entry_that_lacks_a_block_is_none)
 
 TEST(segments_are_what_is_in_them)
 {
-    struct image *image = *state;
     uint64_t written, empty, torn;
     begin_segment(image, OWNER_WORKER);
     written = image->segment;
@@ -382,7 +363,6 @@ TEST(segments_are_what_is_in_them)
 
 TEST(dirty_segments_are_zeroed_and_others_only_after_a_reboot)
 {
-    struct image *image = *state;
     uint8_t *base = image->heap->pm.base;
     begin_segment(image, OWNER_WORKER);
     uint64_t dirty = image->segment, stale = SEGMENTS - 1;
@@ -404,7 +384,6 @@ TEST(dirty_segments_are_zeroed_and_others_only_after_a_reboot)
 
 TEST(rows_name_the_shards_that_are_held)
 {
-    struct image *image = *state;
     recover(image);
     assert_int_equal(store_replica(image->store, LED).first_epoch, FIRST);
     assert_int_equal(store_replica(image->store, BACKED).state, REPLICA_FULL);
@@ -413,7 +392,6 @@ TEST(rows_name_the_shards_that_are_held)
 
 TEST(a_replica_that_is_not_there_is_not_made_up)
 {
-    struct image *image = *state;
     store_replica_set(image->store, BACKED, &(struct replica_row){.state = REPLICA_NONE});
     assert_int_equal(try_recover(image), ROWAN_EDAMAGED);
     assert_null(image->recover);
@@ -430,7 +408,6 @@ TEST(a_replica_that_is_not_there_is_not_made_up)
 
 TEST(a_new_cluster_has_nothing_to_unite)
 {
-    struct image *image = *state;
     cluster_release(image->config);
     image->options.config = image->config = make_config(1);
     image->options.had_data = image->options.had_run = false;
@@ -445,8 +422,4 @@ TEST(a_new_cluster_has_nothing_to_unite)
     shard_state_destroy(shard);
 }
 
-int main(void)
-{
-    log_set_level(LOG_ERROR);
-    return unit_run(NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,6 +1,7 @@
 /* When segments become committed, what a start makes of the settled versions that stand behind them, and what is said
  * when there are no more. */
 #define TEST_FIXTURE stage_setup, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
 #include "landing.h"
@@ -25,7 +26,7 @@ static uint64_t settled(struct landing *landing)
 
 TEST(a_sealed_segment_is_committed_once_its_versions_are)
 {
-    struct landing landing = landing_begin(*state);
+    struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 1);
     landing_put(&landing, 2);
@@ -42,7 +43,7 @@ TEST(a_sealed_segment_is_committed_once_its_versions_are)
 /* What lies in the open segment is not settled, whatever is committed. */
 TEST(settled_versions_lie_in_closed_segments)
 {
-    struct landing landing = landing_begin(*state);
+    struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 1);
     landing_seal(&landing);
@@ -57,7 +58,7 @@ TEST(settled_versions_lie_in_closed_segments)
 
 TEST(a_hole_keeps_the_segments_behind_it)
 {
-    struct landing landing = landing_begin(*state);
+    struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 1);
     landing_put(&landing, 3);
@@ -73,7 +74,6 @@ TEST(a_hole_keeps_the_segments_behind_it)
 /* Somebody may still store into it. */
 TEST(a_segment_that_is_not_quiet_is_not_committed_beside_one_that_is)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 1);
@@ -91,7 +91,6 @@ TEST(a_segment_that_is_not_quiet_is_not_committed_beside_one_that_is)
 TEST(a_block_of_an_entry_that_is_not_whole_keeps_its_segment)
 {
     static uint8_t value[100000];
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     const struct entry_format format = stage_format(stage);
     const char *key = stage_key_of(STAGE_BACKED);
@@ -118,7 +117,6 @@ TEST(a_block_of_an_entry_that_is_not_whole_keeps_its_segment)
 TEST(a_full_segment_of_the_log_is_committed_once_its_writes_have_landed)
 {
     static uint8_t value[60000];
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     struct puppet_conn *client = stage_client(stage);
     const char *key = stage_key_of(0);
@@ -136,7 +134,6 @@ TEST(a_full_segment_of_the_log_is_committed_once_its_writes_have_landed)
 
 TEST(a_segment_is_committed_when_the_settled_versions_are_durable)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 1);
@@ -151,7 +148,6 @@ TEST(a_segment_is_committed_when_the_settled_versions_are_durable)
 /* In a segment that is closed meanwhile nobody would look for damage (G4). */
 TEST(what_the_replica_table_calls_settled_lies_in_segments_that_are_committed_then)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     const struct pm *pm = &stage->heap->pm;
     struct superblock block;
@@ -176,7 +172,6 @@ TEST(what_the_replica_table_calls_settled_lies_in_segments_that_are_committed_th
 
 TEST(a_start_goes_on_from_the_settled_version)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     landing_put(&landing, 1);
@@ -207,7 +202,6 @@ static int put_status(struct stage *stage, struct puppet_conn *client)
 /* The client asks again meanwhile. */
 TEST(puts_wait_for_cleaning_and_are_refused_when_it_gives_no_space)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     int status;
 

@@ -1,6 +1,7 @@
 /* server_fair_test.c - the few buffers that a fabric has for large messages, for all connections:
  * none is kept for a client that does not read, and few for writes that wait (H14). */
 #define TEST_FIXTURE stage_setup, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
 #include "stage.h"
@@ -32,7 +33,6 @@ TEST(a_client_that_does_not_read_keeps_no_large_message)
 {
     enum { BYTES = 100000, PUTS = 20 };
     static uint8_t value[BYTES];
-    struct stage *stage = *state;
     struct puppet_conn *deaf = stage_client(stage);
     const char *key = key_of(3); /* of another server's shard */
 
@@ -54,7 +54,6 @@ TEST(writes_that_wait_for_one_key_keep_few_large_messages)
 {
     enum { BYTES = 100000, PUTS = 20, KEPT = 2 };
     static uint8_t value[BYTES];
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage), *leaver = stage_client(stage);
     const char *key = key_of(0);
 

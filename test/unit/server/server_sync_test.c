@@ -1,6 +1,7 @@
 /* server_sync_test.c - a medium that fails under a server: whoever waits for the sync, the server
  * ends with one sentence, and what is not durable is not acknowledged. Likewise a network device. */
 #define TEST_FIXTURE open_stage, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
 #include "stage.h"
@@ -14,13 +15,16 @@ static void count_failure(void *context)
     failures++;
 }
 
+static void listen_for_failures(struct stage *stage)
+{
+    failures = 0;
+    server_on_failure(stage->server, count_failure, NULL);
+}
+
 static int open_stage(void **state)
 {
     stage_setup(state);
-    struct stage *stage = *state;
-
-    failures = 0;
-    server_on_failure(stage->server, count_failure, NULL);
+    listen_for_failures(*state);
     return 0;
 }
 
@@ -49,7 +53,6 @@ static void put(struct stage *stage, struct puppet_conn *client)
 
 TEST(a_failed_sync_of_a_write_ends_the_server_and_answers_nobody)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     put(stage, client);
@@ -64,7 +67,6 @@ TEST(a_failed_sync_of_a_write_ends_the_server_and_answers_nobody)
 
 TEST(a_failed_sync_of_new_segments_ends_the_server_and_posts_none)
 {
-    struct stage *stage = *state;
     const uint32_t posted = stage->fabric->post_count;
 
     stage_fail_fences(stage);
@@ -76,8 +78,6 @@ TEST(a_failed_sync_of_new_segments_ends_the_server_and_posts_none)
 
 TEST(a_failed_sync_of_a_new_store_ends_the_server)
 {
-    struct stage *stage = *state;
-
     stage_close(stage);
     stage_start(stage, STAGE_BLOCK_LIMIT);
     server_on_failure(stage->server, count_failure, NULL);
@@ -104,7 +104,6 @@ static struct puppet_conn *accept_peer(struct stage *stage)
  * what ends us is that the kernel tells our own next sync, too. */
 TEST(a_failed_sync_that_a_peer_met_ends_the_server)
 {
-    struct stage *stage = *state;
     struct puppet_conn *peer = accept_peer(stage);
 
     stage_fail_fences(stage);
@@ -117,7 +116,6 @@ TEST(a_failed_sync_that_a_peer_met_ends_the_server)
 
 TEST(the_end_of_a_peer_alone_ends_nobody)
 {
-    struct stage *stage = *state;
     struct puppet_conn *peer = accept_peer(stage), *client;
 
     stage_hold_fences(stage, true);
@@ -138,17 +136,13 @@ TEST(a_network_device_that_failed_ends_the_server)
     static const char why[] = "the network device failed, ";
 
     for (unsigned i = 0; i < 2; i++) {
-        struct stage *stage = *state;
-
         stage->fabric->endpoints[endpoints[i]].head.error = ROWAN_EIO;
         stage_run(stage);
         assert_int_equal(failures, 1);
         assert_int_equal(server_error(stage->server), ROWAN_EIO);
         assert_memory_equal(server_why(stage->server), why, sizeof why - 1);
-        if (i == 0) {
-            stage_teardown(state);
-            open_stage(state);
-        }
+        stage_reopen(stage);
+        listen_for_failures(stage);
     }
 }
 

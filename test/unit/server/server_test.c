@@ -1,6 +1,7 @@
 /* A server against clients that leave at bad moments, peers that come and go, and bytes that no
  * honest client sends. */
 #define TEST_FIXTURE stage_setup, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
 #include "common/cluster/control.h"
@@ -24,7 +25,6 @@ static const char *key_of(uint32_t shard)
 
 TEST(a_put_is_answered_when_it_has_landed)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     uint32_t operation = stage_put(stage, client, key_of(0));
 
@@ -39,7 +39,6 @@ TEST(a_put_is_answered_when_it_has_landed)
 
 TEST(a_worker_looks_again_while_its_own_fence_is_under_way)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     stage_put(stage, client, key_of(0));
@@ -56,7 +55,6 @@ TEST(a_worker_looks_again_while_its_own_fence_is_under_way)
 TEST(writes_of_one_poll_share_a_fence)
 {
     enum { WRITES = 256, PER_POLL = 128 };
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     uint64_t fences = atomic_load(&stage->heap->fences);
 
@@ -76,7 +74,6 @@ TEST(writes_of_one_poll_share_a_fence)
 
 TEST(a_client_may_ask_and_leave_at_once)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     stage_get(stage, client, key_of(0));
@@ -92,7 +89,6 @@ TEST(a_client_may_ask_and_leave_at_once)
 
 TEST(a_client_may_leave_while_its_write_lands)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     stage_put(stage, client, key_of(0));
@@ -105,7 +101,6 @@ TEST(a_client_may_leave_while_its_write_lands)
 
 TEST(clients_that_wait_for_one_key_may_all_leave)
 {
-    struct stage *stage = *state;
     struct puppet_conn *first = stage_client(stage), *second = stage_client(stage),
                        *third = stage_client(stage);
 
@@ -126,7 +121,6 @@ TEST(clients_that_wait_for_one_key_may_all_leave)
  * not be taken for the one that was posted before. */
 TEST(a_write_behind_one_whose_client_left_is_answered_when_it_has_landed)
 {
-    struct stage *stage = *state;
     struct puppet_conn *first = stage_client(stage), *leaver = stage_client(stage),
                        *waiter = stage_client(stage);
 
@@ -158,7 +152,6 @@ TEST(a_write_behind_one_whose_client_left_is_answered_when_it_has_landed)
 
 TEST(a_client_that_reads_late_gets_all_its_answers_in_order)
 {
-    struct stage *stage = *state;
     struct puppet_conn *late = stage_client(stage), *other = stage_client(stage);
     uint32_t operation = 0;
 
@@ -190,7 +183,6 @@ TEST(a_client_that_reads_late_gets_all_its_answers_in_order)
 
 TEST(only_the_client_that_does_not_read_loses_its_connection)
 {
-    struct stage *stage = *state;
     struct puppet_conn *deaf = stage_client(stage), *late = stage_client(stage);
 
     deaf->room = late->room = 0;
@@ -211,7 +203,6 @@ TEST(only_the_client_that_does_not_read_loses_its_connection)
  * after that sleeps on held answers. */
 TEST(room_that_a_poll_makes_is_used_in_that_poll)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     client->room = 0;
@@ -224,7 +215,6 @@ TEST(room_that_a_poll_makes_is_used_in_that_poll)
 
 TEST(writes_outlive_the_connection_to_their_backup)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
 
     for (unsigned i = 0; i < 100; i++) {
@@ -244,7 +234,6 @@ TEST(writes_outlive_the_connection_to_their_backup)
 /* A process that starts may not know yet whom it has to refuse. */
 TEST(another_process_at_a_backups_address_is_sent_nothing)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     const uint64_t meant = stage->fabric->incarnations[2];
 
@@ -275,7 +264,6 @@ TEST(an_entry_that_is_sent_again_counts_once)
 {
     enum { BYTES = (1 << 20) - 1000 };
     static uint8_t value[BYTES];
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     const char *key = key_of(0);
 
@@ -292,7 +280,6 @@ TEST(an_entry_that_is_sent_again_counts_once)
 
 TEST(a_worker_refuses_clients_of_another_cluster)
 {
-    struct stage *stage = *state;
     struct fabric_identity client = {.kind = FABRIC_CLIENT, .id = 7};
 
     assert_non_null(puppet_accept(stage->fabric, STAGE_WORKER, &client));
@@ -314,7 +301,6 @@ static void tell(struct puppet_conn *conn, Rowan__ControlMessage *message, uint3
 
 TEST(a_server_ends_in_the_middle_of_a_digest)
 {
-    struct stage *stage = *state;
     struct puppet_conn *tool = stage_tool(stage);
     struct poller control = server_poller(stage->server, 0);
     uint64_t wake_ns = WAKE_NEVER;
@@ -388,15 +374,14 @@ static void store_the_largest_value(struct stage *stage, uint32_t block_limit)
 /* The second takes more blocks than a queue of 4096. */
 TEST(a_value_of_many_blocks_is_answered_whole)
 {
-    store_the_largest_value(*state, 4096);
-    store_the_largest_value(*state, 256);
+    store_the_largest_value(stage, 4096);
+    store_the_largest_value(stage, 256);
 }
 
 /* A peer keeps what it heard on an earlier connection, so it is told on each; and told again when
  * the message found no room. */
 TEST(a_peer_is_told_about_space_whatever_comes_between)
 {
-    struct stage *stage = *state;
     const struct fabric_identity id = {
         .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
     struct puppet_conn *peer = puppet_accept(stage->fabric, STAGE_CONTROL, &id);
@@ -413,8 +398,6 @@ TEST(a_peer_is_told_about_space_whatever_comes_between)
 /* A fabric that could not have all its blocks in flight would never have room. */
 TEST(a_fabric_that_takes_too_few_blocks_ends_the_server)
 {
-    struct stage *stage = *state;
-
     stage_close(stage);
     stage_start(stage, 256);
     stage->fabric->head.caps.max_batch_blocks = 4096;
@@ -427,7 +410,6 @@ TEST(a_fabric_that_takes_too_few_blocks_ends_the_server)
 TEST(a_configuration_with_an_unknown_block_limit_ends_the_server)
 {
     static const uint32_t limits[] = {64, 128 << 10, 2 << 20};
-    struct stage *stage = *state;
 
     for (unsigned i = 0; i < 3; i++) {
         stage_close(stage);
@@ -498,7 +480,6 @@ static void assert_that_it_keeps_trying(struct stage *stage)
 /* Nobody wakes it when there is space again. */
 TEST(a_digest_role_that_lacks_space_keeps_trying)
 {
-    struct stage *stage = *state;
     uint64_t offset = use_up_segments(stage);
 
     land_block(stage, land_block(stage, offset, 1), 0);
@@ -509,7 +490,6 @@ TEST(a_digest_role_that_lacks_space_keeps_trying)
 /* It had stopped looking, and what it is woken for is the first thing that it has no space for. */
 TEST(a_digest_role_that_is_woken_and_lacks_space_keeps_trying)
 {
-    struct stage *stage = *state;
     uint64_t offset = land_block(stage, use_up_segments(stage), 1);
 
     stage_pass(stage, NS_PER_S);
@@ -520,8 +500,6 @@ TEST(a_digest_role_that_is_woken_and_lacks_space_keeps_trying)
 
 TEST(a_landing_zone_that_lacks_segments_is_looked_at_again)
 {
-    struct stage *stage = *state;
-
     use_up_segments(stage);
     for (unsigned i = 0; i < 10; i++) {
         stage_pass(stage, NS_PER_S);
@@ -542,7 +520,6 @@ static void colliding_key(uint8_t *key, uint32_t number)
 
 TEST(keys_of_two_shards_may_share_a_hash)
 {
-    struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     uint8_t keys[2][32];
     uint32_t number = 0;

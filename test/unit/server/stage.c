@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/cluster/control.h"
 #include "server/shard/query.h"
 #include "stage.h"
@@ -290,13 +291,27 @@ void stage_close(struct stage *stage)
     cluster_release(stage->config);
 }
 
-int stage_setup(void **state)
+void stage_reopen(struct stage *stage)
+{
+    const uint32_t block_limit = stage->config->block_limit;
+    stage_close(stage);
+    memset(stage, 0, sizeof *stage);
+    stage_open(stage, block_limit);
+}
+
+struct stage *stage_new(void **state)
 {
     struct stage *stage = calloc(1, sizeof *stage);
 
     assert_non_null(stage);
-    stage_open(stage, STAGE_BLOCK_LIMIT);
+    log_set_level(LOG_ERROR);
     *state = stage;
+    return stage;
+}
+
+int stage_setup(void **state)
+{
+    stage_open(stage_new(state), STAGE_BLOCK_LIMIT);
     return 0;
 }
 

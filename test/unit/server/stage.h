@@ -42,9 +42,11 @@ void stage_start_among(struct stage *stage, uint32_t block_limit, const char *ma
 /* Up to the first configuration, and the peer connected. */
 void stage_open(struct stage *stage, uint32_t block_limit);
 void stage_close(struct stage *stage);
+void stage_reopen(struct stage *stage); /* a new server with new PM, in the midst of a case */
 
 /* Fixture: *state is a stage, opened with STAGE_BLOCK_LIMIT; one that was opened otherwise is torn down so, too. */
 enum { STAGE_BLOCK_LIMIT = 65536 };
+struct stage *stage_new(void **state); /* to be opened */
 int stage_setup(void **state);
 int stage_teardown(void **state);
 

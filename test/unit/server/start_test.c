@@ -1,8 +1,8 @@
 /* A server's start on a PM with or without data: what it tells the CM, and what it writes when. */
 #define TEST_FIXTURE open_stage, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/base/version.h"
 #include "common/cluster/control.h"
 #include "server/store/store_layout.h"
@@ -14,11 +14,7 @@ enum { LIMIT = 1024 };
 
 static int open_stage(void **state)
 {
-    struct stage *stage = calloc(1, sizeof *stage);
-
-    assert_non_null(stage);
-    stage_start(stage, LIMIT);
-    *state = stage;
+    stage_start(stage_new(state), LIMIT);
     return 0;
 }
 
@@ -54,7 +50,6 @@ static void let_unions_end(struct stage *stage)
 
 TEST(an_empty_pm_is_reported_so_and_written_for_a_configuration_only)
 {
-    struct stage *stage = *state;
     Rowan__Join report = last_report(stage);
 
     assert_true(report.data_cluster == 0 && !report.possibly_incomplete);
@@ -65,8 +60,6 @@ TEST(an_empty_pm_is_reported_so_and_written_for_a_configuration_only)
 
 TEST(a_restart_reports_its_data_and_writes_nothing_before_it_is_named)
 {
-    struct stage *stage = *state;
-
     stage_begin(stage);
     stage_restart(stage);
     Rowan__Join report = last_report(stage);
@@ -84,7 +77,6 @@ TEST(a_restart_reports_its_data_and_writes_nothing_before_it_is_named)
 
 TEST(the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it)
 {
-    struct stage *stage = *state;
     const struct fabric_identity peer = {
         .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
 
@@ -119,8 +111,6 @@ static void configure_second_start(struct stage *stage, uint32_t next_client_id)
 
 TEST(a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client_id)
 {
-    struct stage *stage = *state;
-
     configure_second_start(stage, CLUSTER_FIRST_CLIENT_ID);
     assert_int_equal(server_error(stage->server), 0);
     assert_true(stage->fabric->zone_is_open);
@@ -138,16 +128,12 @@ TEST(a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client_id)
 
 TEST(an_empty_server_is_no_replica_once_somebody_has_a_client_id)
 {
-    struct stage *stage = *state;
-
     configure_second_start(stage, 1025);
     assert_int_equal(server_error(stage->server), ROWAN_EDAMAGED);
 }
 
 TEST(whoever_has_no_client_id_may_not_write_before_somebody_has_one)
 {
-    struct stage *stage = *state;
-
     stage->config->next_client_id = CLUSTER_FIRST_CLIENT_ID;
     stage_begin(stage);
     struct puppet_conn *client = stage_client_again(stage, 0);
@@ -172,8 +158,6 @@ TEST(whoever_has_no_client_id_may_not_write_before_somebody_has_one)
 /* Honest clients meet it while the configuration that reserved their ids is on its way. */
 TEST(an_id_is_not_believed_before_the_configuration_that_reserved_it_has_come)
 {
-    struct stage *stage = *state;
-
     stage->config->next_client_id = CLUSTER_FIRST_CLIENT_ID;
     stage_begin(stage);
     struct puppet_conn *client = stage_client_again(stage, 7);
@@ -219,8 +203,6 @@ static void fail_join(struct stage *stage, int error)
 /* As while the CM knows of a process that has ended. */
 TEST(a_server_that_may_not_join_yet_reports_again)
 {
-    struct stage *stage = *state;
-
     last_report(stage);
     fail_join(stage, ROWAN_EAGAIN);
     assert_int_equal(server_error(stage->server), 0);
@@ -233,8 +215,6 @@ TEST(a_server_that_may_not_join_yet_reports_again)
 /* Others were started meanwhile, with a process in its place. */
 TEST(a_server_that_serves_and_may_not_join_any_more_ends)
 {
-    struct stage *stage = *state;
-
     assert_false(last_report(stage).named);
     stage_configure(stage, stage->config);
     stage_run(stage);
@@ -246,8 +226,6 @@ TEST(a_server_that_serves_and_may_not_join_any_more_ends)
 
 TEST(a_server_that_is_about_to_serve_and_may_not_join_any_more_ends)
 {
-    struct stage *stage = *state;
-
     stage_hold_fences(stage, true);
     stage_configure(stage, stage->config);
     stage_run(stage);
@@ -257,8 +235,6 @@ TEST(a_server_that_is_about_to_serve_and_may_not_join_any_more_ends)
 
 TEST(any_other_refusal_ends_the_server)
 {
-    struct stage *stage = *state;
-
     fail_join(stage, ROWAN_EREFUSED);
     assert_int_equal(server_error(stage->server), ROWAN_EREFUSED);
 }
@@ -266,7 +242,6 @@ TEST(any_other_refusal_ends_the_server)
 /* Whoever asks waits for the answer, so it is not lost for want of room. */
 TEST(a_question_for_a_suffix_is_refused_when_there_is_room)
 {
-    struct stage *stage = *state;
     const struct fabric_identity peer = {
         .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
     Rowan__GetSuffix body = ROWAN__GET_SUFFIX__INIT;
@@ -309,8 +284,6 @@ TEST(a_question_for_a_suffix_is_refused_when_there_is_room)
 /* The stage's PM promises no fences. */
 TEST(a_reboot_makes_data_incomplete_until_all_is_united)
 {
-    struct stage *stage = *state;
-
     stage_begin(stage);
     stage->boot++;
     stage_restart(stage);
@@ -332,8 +305,6 @@ TEST(a_reboot_makes_data_incomplete_until_all_is_united)
 
 TEST(the_doubt_ends_with_the_unions)
 {
-    struct stage *stage = *state;
-
     /* Server 1 leads all that it holds. */
     stage->config->shards[3].primary = 2;
     stage->config->shards[3].backup_count = 0;
@@ -354,8 +325,6 @@ TEST(the_doubt_ends_with_the_unions)
 
 TEST(the_data_of_another_cluster_end_the_server)
 {
-    struct stage *stage = *state;
-
     stage_begin(stage);
     stage_restart(stage);
     stage->config->cluster++;
@@ -367,8 +336,6 @@ TEST(the_data_of_another_cluster_end_the_server)
 
 TEST(a_replica_that_should_be_there_and_is_not_ends_the_server)
 {
-    struct stage *stage = *state;
-
     stage_begin(stage);
     stage_restart(stage);
     const struct store_geometry at = store_geometry(store_segments_in(stage->heap->pm.bytes));
@@ -382,7 +349,6 @@ TEST(a_replica_that_should_be_there_and_is_not_ends_the_server)
 
 TEST(a_pm_that_is_not_this_servers_is_refused_at_once)
 {
-    struct stage *stage = *state;
     struct server *other = NULL;
     const struct server_options options = {.server = 2,
                                            .incarnation = 1,
@@ -435,7 +401,6 @@ static int serve_for_a_while(struct stage *stage)
 
 TEST(whatever_memory_is_missing_is_an_error_and_the_next_start_serves)
 {
-    struct stage *stage = *state;
     bool more = true;
 
     stage_begin(stage);
@@ -454,8 +419,4 @@ TEST(whatever_memory_is_missing_is_an_error_and_the_next_start_serves)
     assert_int_equal(got.value_bytes, 5);
 }
 
-int main(void)
-{
-    log_set_level(LOG_ERROR);
-    return unit_run(NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -234,8 +234,4 @@ TEST(a_segment_is_after_any_crash_what_it_was_at_some_time_since_the_last_fence)
     assert_true(older > CRASHES / 4);
 }
 
-int main(void)
-{
-    log_set_level(LOG_ERROR);
-    return unit_run(NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -24,6 +24,7 @@ static void reopen(void)
 /* `fence_ns`: of the PM, once the store is formatted. */
 static int open_store(uint64_t pm_bytes, uint64_t fence_ns)
 {
+    log_set_level(LOG_ERROR);
     sim_clock_init(&clock);
     sim = sim_pm_create(&clock, pm_bytes, 0);
     assert_int_equal(store_format(&sim->pm, &IDENTITY), 0);

@@ -207,8 +207,4 @@ TEST(a_row_is_after_any_crash_one_that_was_set_since_the_last_round_ended)
     assert_true(lost_words > ROUNDS / 2 && rolled_back > ROUNDS / 8);
 }
 
-int main(void)
-{
-    log_set_level(LOG_ERROR);
-    return unit_run(NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

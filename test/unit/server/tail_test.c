@@ -1,8 +1,8 @@
 /* A server as a backup: what its digest role keeps for the next log reconciliation, and for its own promotion. The test plays
  * the primary (server 2), and whoever asks. */
 #define TEST_FIXTURE open_stage, stage_teardown
+#define TEST_STATE   struct stage *stage
 
-#include "common/base/log.h"
 #include "common/entry/commit.h"
 #include "landing.h"
 #include "server/control/control_state.h"
@@ -13,12 +13,7 @@ enum { LIMIT = 1024, LONG_BYTES = 300 << 10, GAP = 64 };
 
 static int open_stage(void **state)
 {
-    struct stage *stage = calloc(1, sizeof *stage);
-
-    assert_non_null(stage);
-    log_set_level(LOG_ERROR);
-    stage_open(stage, LIMIT);
-    *state = stage;
+    stage_open(stage_new(state), LIMIT);
     return 0;
 }
 
@@ -128,7 +123,6 @@ static void assert_told(struct landing *landing, const uint64_t *counters, uint3
 
 TEST(what_lands_after_a_start_joins_what_the_start_has_found)
 {
-    struct stage *stage = *state;
     struct landing landing = restarted(stage, 2);
 
     landing_put(&landing, 5);
@@ -143,7 +137,6 @@ TEST(what_lands_after_a_start_joins_what_the_start_has_found)
 
 TEST(what_is_settled_leaves_the_suffix_and_what_is_not_stays)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     struct suffix *suffix = &shard_of(stage)->suffix;
 
@@ -162,7 +155,6 @@ TEST(what_is_settled_leaves_the_suffix_and_what_is_not_stays)
 /* As it was told that it has what it has. */
 TEST(nothing_is_settled_between_the_pages_of_a_suffix)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
 
     for (uint64_t counter = 1; counter <= 3; counter++)
@@ -197,7 +189,6 @@ static void land_long(struct landing *landing, uint64_t counter, uint32_t value_
 
 TEST(an_entry_longer_than_a_page_is_told_whole_though_others_come_meanwhile)
 {
-    struct stage *stage = *state;
     struct landing landing = restarted(stage, 1);
     const struct entry_format format = stage_format(stage);
     const uint32_t blocks =
@@ -223,7 +214,6 @@ TEST(an_entry_longer_than_a_page_is_told_whole_though_others_come_meanwhile)
 /* Its blocks lie apart, and are not copied, as a newer entry of its key is committed. */
 TEST(a_superseded_entry_in_pieces_is_not_missing_and_is_told_to_nobody)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     struct suffix *suffix = &shard_of(stage)->suffix;
 
@@ -241,7 +231,6 @@ TEST(a_superseded_entry_in_pieces_is_not_missing_and_is_told_to_nobody)
 
 TEST(a_suffix_is_told_with_what_landed_behind_a_gap_and_then_in_it)
 {
-    struct stage *stage = *state;
     struct landing landing = restarted(stage, 1);
     const uint64_t gap = landing.offset;
 
@@ -256,7 +245,6 @@ TEST(a_suffix_is_told_with_what_landed_behind_a_gap_and_then_in_it)
 /* A sender that was stopped holds up the sealing of the full segment. */
 TEST(a_suffix_waits_for_a_segment_behind_which_something_has_landed)
 {
-    struct stage *stage = *state;
     struct landing landing = restarted(stage, 1);
     const struct puppet_fabric *fabric = stage->fabric;
     struct page page = {0};
@@ -309,7 +297,6 @@ static int verdict(struct shard_state *shard, uint32_t client, uint32_t operatio
 
 TEST(who_is_promoted_knows_what_may_be_asked_again)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     struct digest *digest = digest_of(stage);
     struct shard_state *shard = shard_of(stage);
@@ -336,7 +323,6 @@ TEST(who_is_promoted_knows_what_may_be_asked_again)
 /* What is above the settled version, and what is below. */
 TEST(who_is_promoted_after_a_start_knows_it_too)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     uint64_t version = 0;
 

@@ -51,7 +51,6 @@ static void write_parted(struct image *image)
 
 TEST(parts_on_threads_of_their_own_join_into_one_log)
 {
-    struct image *image = *state;
     write_parted(image);
     recover_threaded(image);
     assert_int_equal(recover_counts(image->recover).copied, 2 * LONGS);
@@ -74,7 +73,6 @@ TEST(parts_on_threads_of_their_own_join_into_one_log)
 
 TEST(parts_on_threads_of_their_own_find_what_one_finds)
 {
-    struct image *image = *state;
     uint64_t newest[2][KEYS] = {0};
     for (uint32_t i = 0; i < ENTRIES; i++) {
         const uint32_t which = i % 2, key = i / 2 % KEYS;
@@ -99,7 +97,4 @@ TEST(parts_on_threads_of_their_own_find_what_one_finds)
     }
 }
 
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

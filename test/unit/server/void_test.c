@@ -1,5 +1,6 @@
 /* A server as a backup: senders that are shut out of its landing zone, and what of it is void. */
 #define TEST_FIXTURE stage_setup, stage_teardown
+#define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
 #include "landing.h"
@@ -53,7 +54,7 @@ static void assert_second_is_missing(struct three *three)
 
 TEST(what_becomes_whole_where_it_is_void_is_not_read)
 {
-    struct three three = void_three(*state);
+    struct three three = void_three(stage);
 
     toggle(&three.landing, three.places[1]);
     landing_put(&three.landing, 4); /* what is void ends in front of it */
@@ -63,7 +64,6 @@ TEST(what_becomes_whole_where_it_is_void_is_not_read)
 
 TEST(nor_is_it_in_the_last_scan_of_its_segment)
 {
-    struct stage *stage = *state;
     struct three three = void_three(stage);
 
     toggle(&three.landing, three.places[1]);
@@ -75,24 +75,23 @@ TEST(nor_is_it_in_the_last_scan_of_its_segment)
 /* Several ranges of a segment, the last of which nobody had read. */
 TEST(what_is_whole_where_it_is_void_is_read)
 {
-    struct three three = void_three(*state);
+    struct three three = void_three(stage);
     const uint64_t first = three.landing.offset;
 
     for (uint64_t i = 4; i <= 6; i++)
         landing_put(&three.landing, i);
     puppet_void(three.landing.stage->fabric, STAGE_CONTROL, (uint32_t)(first - three.places[0]),
                 (uint32_t)(three.landing.offset - first));
-    stage_run(*state);
+    stage_run(stage);
     toggle(&three.landing, three.places[1]);
     landing_commit(&three.landing, STAGE_BACKED, version_make(1, 6));
-    stage_pass(*state, NS_PER_S);
+    stage_pass(stage, NS_PER_S);
     landing_assert_fetch(&three.landing, 2, 2);
     landing_assert_no_fetch(&three.landing);
 }
 
 TEST(nothing_undecided_is_read_or_lost)
 {
-    struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
     struct blog_segment *segment = control_of(stage)->oldest;
     const uint32_t begin = (uint32_t)(landing.offset - segment->offset);
@@ -116,7 +115,6 @@ TEST(nothing_undecided_is_read_or_lost)
 
 TEST(a_start_finds_nothing_where_it_was_void)
 {
-    struct stage *stage = *state;
     struct three three = void_three(stage);
 
     toggle(&three.landing, three.places[1]);
@@ -131,7 +129,6 @@ TEST(a_start_finds_nothing_where_it_was_void)
 /* The digest roles have left the segment long before. */
 TEST(what_is_void_is_zeroed_once_nobody_can_store_there)
 {
-    struct stage *stage = *state;
     struct three three = void_three(stage);
     struct blog_segment *segment = control_of(stage)->oldest;
     const uint64_t number = segment->segment;
@@ -156,7 +153,6 @@ TEST(what_is_void_is_zeroed_once_nobody_can_store_there)
 
 TEST(more_than_the_table_takes_ends_the_server)
 {
-    struct stage *stage = *state;
     struct control *control = control_of(stage);
     const uint64_t number = control->oldest->segment;
 
@@ -170,7 +166,6 @@ TEST(more_than_the_table_takes_ends_the_server)
 
 TEST(a_server_is_shut_out_when_the_fabric_says_so)
 {
-    struct stage *stage = *state;
     struct control *control = control_of(stage);
 
     assert_false(control_zone_is_shutting_out(control));
@@ -190,7 +185,6 @@ TEST(a_server_is_shut_out_when_the_fabric_says_so)
 
 TEST(a_failed_sync_shuts_nobody_out_and_ends_the_server)
 {
-    struct stage *stage = *state;
     struct control *control = control_of(stage);
 
     assert_int_equal(control_zone_shut_out(control, 2, 101), 0);

@@ -1,5 +1,6 @@
 /* The table of a worker's writes, through op.h. */
 #define TEST_FIXTURE setup, teardown
+#define TEST_STATE   struct fixture *f
 
 #include "server/worker/write_op.h"
 #include "test/lib/unit.h"
@@ -34,7 +35,6 @@ static struct write_op *open_op(struct fixture *f, uint64_t hash, bool condition
 
 TEST(a_plain_write_starts_beside_others_in_flight)
 {
-    struct fixture *f = *state;
     struct write_op *first = open_op(f, 7, false);
     assert_true(write_op_may_start(&f->table, first));
     first->state = WRITE_OP_IN_FLIGHT;
@@ -44,7 +44,6 @@ TEST(a_plain_write_starts_beside_others_in_flight)
 
 TEST(a_conditional_write_waits_for_one_in_flight)
 {
-    struct fixture *f = *state;
     struct write_op *first = open_op(f, 7, false);
     first->state = WRITE_OP_IN_FLIGHT;
     struct write_op *other_key = open_op(f, 7 + WRITE_OP_BUCKETS, true);
@@ -57,7 +56,6 @@ TEST(a_conditional_write_waits_for_one_in_flight)
 
 TEST(later_writes_queue_behind_a_waiting_conditional_one)
 {
-    struct fixture *f = *state;
     struct write_op *first = open_op(f, 7, false);
     first->state = WRITE_OP_IN_FLIGHT;
     struct write_op *conditional = open_op(f, 7, true);
@@ -72,7 +70,6 @@ TEST(later_writes_queue_behind_a_waiting_conditional_one)
 
 TEST(a_write_that_waits_for_its_reply_holds_nobody_up)
 {
-    struct fixture *f = *state;
     struct write_op *first = open_op(f, 7, false);
     first->state = WRITE_OP_REPLYING;
     assert_true(write_op_may_start(&f->table, open_op(f, 7, true)));
@@ -80,7 +77,6 @@ TEST(a_write_that_waits_for_its_reply_holds_nobody_up)
 
 TEST(a_full_table_gives_no_record_until_one_is_closed)
 {
-    struct fixture *f = *state;
     struct write_op *last = NULL;
     for (uint32_t i = 0; i < WRITE_OP_TABLE_SIZE; i++)
         last = open_op(f, i * 31, false);
@@ -93,7 +89,6 @@ TEST(a_full_table_gives_no_record_until_one_is_closed)
 
 TEST(a_forgotten_client_leaves_its_writes_alone)
 {
-    struct fixture *f = *state;
     struct write_op *a = open_op(f, 1, false), *b = open_op(f, 2, false), *c = open_op(f, 3, false);
     write_op_forget_client(b);
     assert_null(b->client);
