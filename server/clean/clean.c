@@ -314,11 +314,15 @@ static void give_up(struct clean *clean, struct victim *victim)
     remove_victim(clean, victim);
 }
 
-/* V4: after each CLEAN_VICTIMS that were freed: were they more than the log has taken? */
+/* V4: after each CLEAN_VICTIMS that were freed: were they more than the log has taken? While it rests those that are
+ * cleaned for tombstones do not count: they are not chosen for what they give. */
 static bool is_in_vain(struct clean *clean)
 {
     const uint64_t emptied = clean->emptied - clean->emptied_before;
-    if (emptied >= CLEAN_VICTIMS) {
+    if (clean->now_ns < clean->rest_until_ns) {
+        clean->emptied_before = clean->emptied;
+        clean->filled_before = clean->log.segments;
+    } else if (emptied >= CLEAN_VICTIMS) {
         const bool gained = emptied > clean->log.segments - clean->filled_before;
         clean->emptied_before = clean->emptied;
         clean->filled_before = clean->log.segments;
