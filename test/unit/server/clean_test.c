@@ -2,7 +2,7 @@
 #define TEST_FIXTURE setup, teardown
 
 #include "image.h"
-#include "server/clean/clean.h"
+#include "server/clean/clean_state.h"
 #include "server/digest/digest_state.h"
 #include "server/shard/apply.h"
 #include "server/store/live.h"
@@ -573,6 +573,23 @@ TEST(after_a_pass_the_role_rests_eight_times_as_long)
     /* The first poll of a pass and the last one do not read. */
     assert_true(polls > 10);
     assert_true(wake_ns == now_ns - step_ns + 8 * (polls - 2) * step_ns);
+}
+
+/* What a pass for tombstones cleans meanwhile has not been chosen for the space that it gives. */
+TEST(a_rest_is_not_made_longer_while_it_lasts)
+{
+    begin(image, URGENT);
+    poll();
+    const uint64_t until_ns = now_ns + NS_PER_S;
+    clean->rest_ns = NS_PER_S;
+    clean->rest_until_ns = until_ns;
+    clean->emptied += CLEAN_VICTIMS;
+    clean->log.segments += CLEAN_VICTIMS;
+    poll();
+    assert_true(clean->rest_until_ns == until_ns);
+    now_ns = until_ns;
+    poll();
+    assert_true(clean->rest_until_ns == until_ns);
 }
 
 UNIT_MAIN(NULL, NULL)
