@@ -399,10 +399,12 @@ static void record(struct worker *worker, const struct write_op *op)
     (void)records_add(&op->shard->records, op->client_id, op->operation, op->version);
 }
 
-static void unlink_in_flight(struct worker *worker, struct shard_state *shard)
+/* It is the first. */
+static void unlink_in_flight(struct worker *worker, struct shard_state *shard,
+                             const struct write_op *op)
 {
-    load_subtract(&worker->in_flight, load_of(shard->first_in_flight));
-    shard->first_in_flight = shard->first_in_flight->shard_next;
+    load_subtract(&worker->in_flight, load_of(op));
+    shard->first_in_flight = op->shard_next;
     if (!shard->first_in_flight)
         shard->last_in_flight = NULL;
 }
@@ -412,7 +414,7 @@ void worker_write_give_up(struct worker *worker, struct shard_state *shard)
     struct write_op *op = shard->first_in_flight;
     const uint64_t hash = op->hash;
     record(worker, op);
-    unlink_in_flight(worker, shard);
+    unlink_in_flight(worker, shard, op);
     write_op_close(&worker->ops, op);
     start_waiting(worker, hash);
     if (shard->first_in_flight)
@@ -440,7 +442,7 @@ static bool complete(struct worker *worker, struct write_op *op)
     }
     live_indexed(shard->live, op->offset, previous);
     ASSERT(shard->first_in_flight == op);
-    unlink_in_flight(worker, shard);
+    unlink_in_flight(worker, shard, op);
     ASSERT(op->version > atomic_load_explicit(&shard->version, memory_order_relaxed));
     atomic_store_explicit(&shard->version, op->version, memory_order_relaxed);
     worker_commit_changed(worker, shard);
@@ -459,11 +461,12 @@ static bool complete_landed(struct worker *worker)
     struct shard_state **link = &worker->active;
     while (*link) {
         struct shard_state *shard = *link;
-        struct write_op *op;
         /* What was not sent again over a newer connection may have landed there, or not. */
-        while (!shard->cut && (op = shard->first_in_flight) && is_replicated(worker, op) &&
-               complete(worker, op))
+        struct write_op *op = shard->cut ? NULL : shard->first_in_flight;
+        while (op && is_replicated(worker, op) && complete(worker, op)) {
             any = true;
+            op = shard->first_in_flight;
+        }
         /* A write that waited for one of these, and has the same hash, may belong to another
          * shard, which is then in front of the list. */
         while (*link != shard)
