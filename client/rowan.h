@@ -20,7 +20,8 @@
  * RETRIES. When a connection breaks, or a server restarts, the SDK sends what has no answer again,
  * for as long as the operation's timeout; the servers recognise it, so it takes effect once at most,
  * and the answer is that of the one time it did: a conditional put does not fail because of itself.
- * ROWAN_EUNKNOWN is left for a write that was sent and had no answer when its timeout was over.
+ * ROWAN_EUNKNOWN is left for a write that was sent and had no answer when its timeout was over, and
+ * for one that is sent again and of which the servers had no memory to note whether it took effect.
  */
 #ifndef ROWAN_H
 #define ROWAN_H
@@ -47,7 +48,7 @@ enum rowan_error {
     ROWAN_ENOTFOUND = -1,  /* the key has no value */
     ROWAN_EVERSION = -2,   /* a conditional put met another version */
     ROWAN_EFULL = -3,      /* a replica's persistent memory is full; nothing was written */
-    ROWAN_EUNKNOWN = -4,   /* no answer in time: the write may or may not have taken effect */
+    ROWAN_EUNKNOWN = -4,   /* the write may or may not have taken effect */
     ROWAN_ETIMEDOUT = -5,  /* no answer in time: nothing was changed */
     ROWAN_EKEYSIZE = -6,   /* a key must have 1 to 1024 bytes */
     ROWAN_EVALUESIZE = -7, /* a value may have at most 1048576 bytes */

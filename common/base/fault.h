@@ -24,7 +24,8 @@
     X(BLOCK_LOST,                                                                                  \
       "a digest role takes a whole block that commit versions tell of for a damaged one")          \
     X(ANSWER_LOST, "a worker takes it that entries were confirmed for a failure")                  \
-    X(HOLD_OFFSET, "a worker brings what it has found for a backup much later")
+    X(HOLD_OFFSET, "a worker brings what it has found for a backup much later")                    \
+    X(NO_RECORD, "a backup has no memory for more completion records")
 
 #define FAULT_ENUM(name, text) FAULT_##name,
 

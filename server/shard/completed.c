@@ -91,7 +91,7 @@ static bool grow(struct completed *completed)
         return true;
     }
     const uint32_t capacity = completed->capacity ? 2 * completed->capacity : COMPLETED_FIRST;
-    struct completed_item *items = completed->capacity && FAULT(NO_MEMORY)
+    struct completed_item *items = completed->capacity && FAULT(NO_RECORD)
                                        ? NULL
                                        : realloc(completed->items, capacity * sizeof *items);
     if (!items) {

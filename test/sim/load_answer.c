@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "test/sim/load_value.h"
+#include "test/sim/sim_fault.h"
 
 static const char GAVE_UP_EARLY[] = "its timeout is not over";
 static const char FALSELY_FULL[] = "PM is not full, and no segment was refused";
@@ -73,9 +74,12 @@ static bool is_no_answer(int status)
     return status == ROWAN_ETIMEDOUT || status == ROWAN_EUNKNOWN || status == ROWAN_EFULL;
 }
 
-/* The client asks again until the timeout is over, by its own clock from the first poll after the post. */
+/* The client asks again until the timeout is over, by its own clock from the first poll after the post; or is told that its
+ * write is forgotten. */
 static bool gave_up_early(const struct load_slot *slot, int status)
 {
+    if (status == ROWAN_EUNKNOWN && sim_fault_count(FAULT_NO_RECORD) > 0)
+        return false;
     uint64_t lasted_ns = load_client_now_ns(slot->load, slot->client) - slot->called_ns;
     return (status == ROWAN_ETIMEDOUT || status == ROWAN_EUNKNOWN) && lasted_ns < slot->timeout_ns;
 }

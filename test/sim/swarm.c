@@ -185,8 +185,9 @@ static void draw_nemesis(struct random *random, bool fence, struct nemesis_optio
 static void draw_sites(struct random *random, struct sim_fault_options *out)
 {
     out->seed = random_u64(random);
-    for (unsigned i = 0; i < FAULT_SITE_COUNT; i++)
+    for (unsigned i = 0; i < FAULT_NO_RECORD; i++)
         out->one_in[i] = perhaps(random, 40, 8, 6);
+    out->one_in[FAULT_NO_RECORD] = out->one_in[FAULT_NO_MEMORY];
     if (out->one_in[FAULT_EARLY_ROLL])
         out->one_in[FAULT_EARLY_ROLL] += 12;
     out->one_in[FAULT_LATE_SPLIT] = perhaps(random, 40, 2, 3);
