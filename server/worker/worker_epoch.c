@@ -3,7 +3,8 @@
  * Invariants:
  *  Z1  Versions of an epoch are handed out once its configuration is committed, not before.
  *  Z2  A write in flight waits for those it was sent to that every configuration adopted since still names. It was sent to
- *      all replicas of its epoch, so each replica that stays has it when the epoch ends.
+ *      all replicas of its epoch, but for those that one adopted before leaves out, so each replica that stays has it when
+ *      the epoch ends.
  *  Z3  An epoch ends when none of its writes is in flight: then its last version is the resolved prefix, and all of it is on
  *      every replica that stays. What a replica lacks all the same, by damage, log reconciliation finds (worker_reconcile.c):
  *      it comes before each epoch but the first, whoever led the one before.

@@ -81,8 +81,18 @@ static bool any_has_hidden(const struct checks *checks)
     return any;
 }
 
+/* The stored configuration takes the shard from it, and its primary knows that first: it sends it no more of the shard, but the
+ * entry that tells others of commit versions. */
+static bool has_left(const struct checks *checks, uint32_t server, const char *line)
+{
+    const struct shard *row =
+        checks->config ? cluster_shard(checks->config, (uint16_t)shard_in(line)) : NULL;
+    return row && !shard_names(row, server);
+}
+
 /* What a digest role does not see is missing there, until the primary has sent it again: also when the sites are off. */
-static bool is_provoked(const struct checks *checks, const char *node, const char *event)
+static bool is_provoked(const struct checks *checks, const char *node, const char *event,
+                        const char *line)
 {
     static const char *const EVENTS_OF_FLIPS[] = {"holes_filled", "pm_damaged", "replicas_dropped"};
     if (strcmp(event, "pm_full") == 0)
@@ -99,7 +109,8 @@ static bool is_provoked(const struct checks *checks, const char *node, const cha
     while (number < checks->cluster->options.servers &&
            strcmp(checks->cluster->servers[number].process.name, node) != 0)
         number++;
-    return number < checks->cluster->options.servers && checks_lost_block(&checks->servers[number]);
+    return number < checks->cluster->options.servers &&
+           (checks_lost_block(&checks->servers[number]) || has_left(checks, number + 1, line));
 }
 
 /* Right behind a power loss where nothing is fenced. A server cannot know whether that took anything: its data may be
@@ -121,7 +132,7 @@ static void on_line(void *context, const char *node, const char *event, const ch
     for (unsigned i = 0; i < EVENTS; i++) {
         if (strcmp(event, UNPROVOKED[i].event) != 0 ||
             (UNPROVOKED[i].unless && strstr(line, UNPROVOKED[i].unless)) ||
-            is_provoked(checks, node, event) || is_loss(checks, event))
+            is_provoked(checks, node, event, line) || is_loss(checks, event))
             continue;
         checks_fail(checks, "unprovoked", JOURNAL_NO_KEY, shard_in(line), "%s: %s (%s %s)", node,
                     UNPROVOKED[i].why, event, line);
