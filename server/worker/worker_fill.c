@@ -44,7 +44,7 @@ struct fill {
     struct shard_state *shard; /* NULL: free */
     uint32_t epoch, peer;
     enum fill_step step;
-    uint64_t cursor; /* of the walk */
+    uint64_t cursor, from; /* of the walk; where what is gathered begins */
     bool walked;
     struct records_cursor records;
     uint64_t since;                /* Z7; RECLAIM_NOTHING */
@@ -188,8 +188,10 @@ static int gather(struct worker *worker, struct fill *fill)
     struct gathering gathering = {.fill = fill, .pm = worker->common->pm};
     uint64_t cursor = fill->cursor;
     const uint32_t before = fill->found.count;
-    if (before == 0)
+    if (before == 0) {
         fill->since = worker->epoch;
+        fill->from = cursor;
+    }
     const bool more =
         index_walk(fill->shard->index, &cursor, FILL_BUCKETS, gather_item, &gathering);
     if (gathering.error) {
@@ -253,6 +255,19 @@ static void take_back(struct fill *fill)
     fill->copied = fill->next;
     fill->copied_block = 0;
     empty_message(fill);
+}
+
+/* It goes on later with what the index names then. Servers without space would wait for each other for ever: none cleans a
+ * segment into which offsets are held. */
+static void let_go(struct fill *fill)
+{
+    if (fill->found.count == 0)
+        return;
+    fill->confirmed -= fill->next;
+    fill->found.count = fill->next = fill->copied = 0;
+    fill->cursor = fill->from;
+    fill->walked = false;
+    fill->since = RECLAIM_NOTHING;
 }
 
 /* Errors: ROWAN_ENOMEM; those of control_message_send. */
@@ -372,17 +387,9 @@ static bool is_stale(const struct fill *fill)
 
 static int send_next(struct worker *worker, struct fill *fill, const struct worker_peer *peer)
 {
-    switch (fill->step) {
-    case FILL_COPY:
-        return copy(worker, fill, peer);
-    case FILL_RECORDS_STEP:
-        return bring_records(worker, fill, peer);
-    case FILL_LAST:
-        return bring_last(worker, fill, peer);
-    case FILL_DONE:
-        break;
-    }
-    return 0;
+    return fill->step == FILL_COPY           ? copy(worker, fill, peer)
+           : fill->step == FILL_RECORDS_STEP ? bring_records(worker, fill, peer)
+                                             : bring_last(worker, fill, peer);
 }
 
 static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, uint64_t *wake_ns)
@@ -542,10 +549,10 @@ bool worker_fill_answered(struct worker *worker, const struct worker_peer *peer,
             take_back(fill);
             const bool soon = error == ROWAN_EAGAIN || error == ROWAN_EBUSY;
             fill->retry_ns = now_ns + (soon ? FILL_RETRY_NS : FILL_SPACE_NS);
-            if (!soon)
+            if (!soon) {
+                let_go(fill);
                 note_wait(worker, fill, error);
-            log_event(LOG_DEBUG, "filling_refused", "shard=%u server=%u error=%s", fill->shard->id,
-                      peer->server, error_name(error));
+            }
         } else if (!is_stale(fill)) {
             confirmed(worker, fill);
         }
@@ -562,6 +569,7 @@ void worker_fill_peer_down(struct worker *worker, const struct worker_peer *peer
             continue;
         fill->tag = 0;
         take_back(fill);
+        let_go(fill);
     }
 }
 

@@ -10,6 +10,7 @@
 #include "common/cluster/control.h"
 #include "landing.h"
 #include "server/control/control_state.h"
+#include "server/worker/worker_fill.h"
 #include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 
@@ -94,10 +95,15 @@ static bool tells_filled(struct stage *stage, uint32_t shard, uint32_t epoch)
     return told;
 }
 
-static const struct worker_counts *counts_of(struct stage *stage)
+static const struct worker *worker_of(struct stage *stage)
 {
     const struct control *control = server_poller(stage->server, 0).role;
-    return worker_counts(control->workers[0]);
+    return control->workers[0];
+}
+
+static const struct worker_counts *counts_of(struct stage *stage)
+{
+    return worker_counts(worker_of(stage));
 }
 
 static uint64_t left_to_fill(struct stage *stage)
@@ -184,7 +190,7 @@ static uint32_t count_in(const char *text, const char *what)
 /* The other server has no segment, then no memory, and then it has. */
 TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
 {
-    uint64_t refused = 0, waits = 0;
+    uint64_t refused = 0, waits = 0, held = 0;
 
     stage_put(stage, stage_client(stage), stage_key_of(LED));
     stage_run(stage);
@@ -194,6 +200,8 @@ TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
     for (uint32_t i = 0; i < 6; i++) {
         const int error = i == 0 ? ROWAN_EBUSY : i < 4 ? ROWAN_EFULL : ROWAN_ENOMEM;
         refused += stage_confirm(stage, error);
+        stage_run(stage);
+        held += worker_fill_held(worker_of(stage)) != RECLAIM_NOTHING;
         stage_pass(stage, NS_PER_S + NS_PER_S / 2);
         waits += atomic_load(&counts_of(stage)->fill_waits);
     }
@@ -202,6 +210,7 @@ TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
     const char *text = caught_log();
     assert_int_equal(refused, 6);
     assert_int_equal(waits, 5);
+    assert_int_equal(held, 1); /* full servers would wait for what the other one holds */
     assert_int_equal(atomic_load(&counts_of(stage)->fill_waits), 0);
     assert_int_equal(count_in(text, "filling_waits"), 2);
     assert_non_null(
