@@ -46,8 +46,9 @@ enum {
 #define CLEAN_AGAIN_NS NS_PER_S
 
 /* How long to rest when cleaning has given no space; twice as long each time. */
-#define CLEAN_REST_MIN_NS NS_PER_S
-#define CLEAN_REST_MAX_NS (64 * NS_PER_S)
+#define CLEAN_REST_MIN_NS  NS_PER_S
+#define CLEAN_REST_MAX_NS  (64 * NS_PER_S)
+#define CLEAN_REST_LOOK_NS (NS_PER_S / 4)
 
 /* Nobody wakes this role when a segment becomes worth cleaning, or when an offset is let go. */
 #define CLEAN_LOOK_NS (10 * NS_PER_MS)
@@ -268,7 +269,7 @@ static bool advance(struct clean *clean, struct victim *victim, bool *over)
         if (!is_fenced(clean, victim))
             return false;
         store_transition(clean->common->store, victim->segment, SEGMENT_FREE);
-        clean->parked_ns[victim->segment] = 0;
+        clean->parked[victim->segment] = (struct clean_parked){0};
         clean->checkpoint.covers[victim->segment] = false; /* of its new life */
         atomic_fetch_add_explicit(&clean->freed, 1, memory_order_relaxed);
         clean->emptied += !victim->of_checkpoint;
@@ -303,23 +304,41 @@ static bool advance_all(struct clean *clean)
  * what it has pieces of is settled (K6), or what has left the server is forgotten. */
 static void give_up(struct clean *clean, struct victim *victim)
 {
-    uint64_t *until_ns = &clean->parked_ns[victim->segment];
-    if (*until_ns == 0 || clean->exposed > 0 || clean->leaving) {
-        *until_ns = clean->now_ns + CLEAN_AGAIN_NS;
+    struct clean_parked *parked = &clean->parked[victim->segment];
+    if (!parked->stuck || clean->exposed > 0 || clean->leaving) {
+        parked->until_ns = clean->now_ns + CLEAN_AGAIN_NS;
     } else {
-        *until_ns = UINT64_MAX;
+        parked->until_ns = UINT64_MAX;
         log_event(LOG_WARN, "segment_parked", "segment=%lu items=%lu reason=damaged",
                   victim->segment, live_items(store_live(clean->common->store), victim->segment));
     }
+    parked->stuck = true;
     remove_victim(clean, victim);
 }
 
+/* It waits for space that no other victim will give: after a crash there may be no free segment at all, as the log had taken
+ * the last one. Something in another segment may be dead without a copy. */
+static bool pass_over(struct clean *clean, struct victim *victim)
+{
+    if (!clean->is_short || clean->victim_count > 1 || clean->closing_count > 0)
+        return false;
+    clean->is_short = false;
+    clean->parked[victim->segment].until_ns = clean->now_ns + CLEAN_AGAIN_NS;
+    remove_victim(clean, victim);
+    return true;
+}
+
 /* V4: after each CLEAN_VICTIMS that were freed: were they more than the log has taken? While it rests those that are
- * cleaned for tombstones do not count: they are not chosen for what they give. */
+ * cleaned for tombstones do not count: they are not chosen for what they give. It rests no longer when much is dead. */
 static bool is_in_vain(struct clean *clean)
 {
     const uint64_t emptied = clean->emptied - clean->emptied_before;
     if (clean->now_ns < clean->rest_until_ns) {
+        if (clean->now_ns >= clean->rest_look_ns) {
+            clean->rest_look_ns = clean->now_ns + CLEAN_REST_LOOK_NS;
+            if (clean_gives_much(clean))
+                clean->rest_until_ns = clean->now_ns;
+        }
         clean->emptied_before = clean->emptied;
         clean->filled_before = clean->log.segments;
     } else if (emptied >= CLEAN_VICTIMS) {
@@ -371,7 +390,7 @@ static bool clean_some(struct clean *clean)
     case CLEAN_MORE:
         return true;
     case CLEAN_WAIT:
-        return false;
+        return pass_over(clean, victim);
     case CLEAN_DONE:
         victim->step = VICTIM_COMMIT;
         victim->until_ns = clean->now_ns + CLEAN_COMMIT_NS;
@@ -388,12 +407,12 @@ static bool clean_some(struct clean *clean)
 static int start(struct clean *clean)
 {
     const struct store *store = clean->common->store;
-    clean->parked_ns = calloc(store_segments(store), sizeof *clean->parked_ns);
-    if (!clean->parked_ns || clean_tombstones_init(clean) || clean_checkpoint_init(clean)) {
+    clean->parked = calloc(store_segments(store), sizeof *clean->parked);
+    if (!clean->parked || clean_tombstones_init(clean) || clean_checkpoint_init(clean)) {
         clean_tombstones_fini(clean); /* the next poll begins anew */
         clean_checkpoint_fini(clean);
-        free(clean->parked_ns);
-        clean->parked_ns = NULL;
+        free(clean->parked);
+        clean->parked = NULL;
         return ROWAN_ENOMEM;
     }
     records_table_init(&clean->stubs, sizeof(struct records_item));
@@ -496,7 +515,7 @@ void clean_destroy(struct clean *clean)
     clean_tombstones_fini(clean);
     clean_checkpoint_fini(clean);
     records_table_fini(&clean->stubs);
-    free(clean->parked_ns);
+    free(clean->parked);
     free(clean);
 }
 

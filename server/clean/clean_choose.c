@@ -111,6 +111,31 @@ static bool gives_space(const struct clean *clean, const struct emptiest *best)
     return false;
 }
 
+static bool is_candidate(const struct clean *clean, const struct newest *newest, uint64_t segment,
+                         const struct segment_meta *meta)
+{
+    return meta->state == SEGMENT_COMMITTED && meta->owner != OWNER_CHECKPOINT &&
+           clean->now_ns >= clean->parked[segment].until_ns &&
+           !clean_is_under_way(clean, segment) && !is_newest(clean, newest, meta);
+}
+
+bool clean_gives_much(const struct clean *clean)
+{
+    const struct store *store = clean->common->store;
+    struct newest newest;
+    struct emptiest emptiest = {.count = 0};
+    find_newest(store, &newest);
+    for (uint64_t i = 0; i < store_segments(store); i++) {
+        const struct segment_meta meta = store_meta(store, i);
+        if (is_candidate(clean, &newest, i, &meta))
+            add_live(&emptiest, live_bytes(store_live(store), i));
+    }
+    uint64_t live = 0;
+    for (uint32_t i = 0; i < CLEAN_VICTIMS && emptiest.count == CLEAN_VICTIMS; i++)
+        live += emptiest.live[i];
+    return emptiest.count == CLEAN_VICTIMS && live <= CLEAN_VICTIMS / 4 * STORE_SEGMENT_BYTES;
+}
+
 bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *segment)
 {
     const struct store *store = clean->common->store;
@@ -120,9 +145,7 @@ bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *seg
     find_newest(store, &newest);
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
-        if (meta.state != SEGMENT_COMMITTED || meta.owner == OWNER_CHECKPOINT ||
-            clean->now_ns < clean->parked_ns[i] || clean_is_under_way(clean, i) ||
-            is_newest(clean, &newest, &meta))
+        if (!is_candidate(clean, &newest, i, &meta))
             continue;
         add_live(&emptiest, live_bytes(store_live(store), i));
         const double value = worth(clean, need, i, &meta);

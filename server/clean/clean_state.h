@@ -49,6 +49,12 @@ struct victim {
     uint64_t until_ns; /* COMMIT */
 };
 
+/* A segment that cannot be emptied: no victim until then. */
+struct clean_parked {
+    uint64_t until_ns;
+    bool stuck; /* it holds what cannot be read (V5), as far as one try can tell */
+};
+
 /* A full segment of the log: fenced, then read once more. */
 struct clean_closing {
     uint64_t number; /* of the log's segments */
@@ -214,16 +220,15 @@ struct clean {
 
     struct victim victims[CLEAN_VICTIMS];
     uint32_t victim_count;
-    uint64_t
-        *parked_ns; /* by segment, which holds what cannot be read (V5): no victim until then */
-    uint64_t run;   /* allocations up to that one are of earlier runs, and of the start */
+    struct clean_parked *parked; /* by segment */
+    uint64_t run; /* allocations up to that one are of earlier runs, and of the start */
 
     _Atomic uint64_t freed; /* segments, since the start */
 
     /* Does it help? (clean.c, is_in_vain) */
     uint64_t emptied; /* victims that held entries, freed since the start */
     uint64_t emptied_before, filled_before;
-    uint64_t rest_ns, rest_until_ns;
+    uint64_t rest_ns, rest_until_ns, rest_look_ns;
 
     /* The scan of the victim in VICTIM_SCAN. */
     struct entry_scan scan;
@@ -281,6 +286,9 @@ void clean_forget_close(struct clean *clean);
 /* --- clean_choose.c --- */
 
 bool clean_is_under_way(const struct clean *clean, uint64_t segment);
+
+/* Would CLEAN_VICTIMS of them fill a quarter of what they free? Reads a word of each segment. */
+bool clean_gives_much(const struct clean *clean);
 
 /* The segment that is best cleaned next; false: none is worth it. */
 bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *segment);
