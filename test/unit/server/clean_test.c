@@ -1,40 +1,11 @@
 /* The clean role on PM images made by hand: what of a victim is copied, and when it is free. */
-#define TEST_FIXTURE setup, teardown
-
-#include "image.h"
-#include "server/clean/clean_state.h"
-#include "server/digest/digest_state.h"
+#include "clean_server.h"
 #include "server/shard/apply.h"
-#include "server/store/live.h"
-#include "server/worker/worker_client.h"
-#include "server/worker/worker_state.h"
 
 enum {
     URGENT = 1000,
     POLLS = 300
 }; /* a reserve that is more than there is; enough for all there is to do */
-
-static struct clean *clean;
-static struct worker leader; /* that the role asks about records */
-static struct digest backer;
-static struct shard_state *led, *backed;
-static uint64_t now_ns;
-
-static int setup(void **state)
-{
-    now_ns = NS_PER_S;
-    clean = NULL;
-    led = backed = NULL;
-    return open_image(state);
-}
-
-static int teardown(void **state)
-{
-    clean_destroy(clean);
-    shard_state_destroy(led);
-    shard_state_destroy(backed);
-    return close_image(state);
-}
 
 /* What is written so far is committed. Returns its number. */
 static uint64_t end_segment(struct image *image, enum segment_state segment_state)
@@ -45,28 +16,9 @@ static uint64_t end_segment(struct image *image, enum segment_state segment_stat
     return image->segment;
 }
 
-/* A server that has started on the image, all of it committed, with a clean role. */
 static void begin(struct image *image, uint64_t reserve)
 {
-    recover(image);
-    led = recover_take(image->recover, LED);
-    backed = recover_take(image->recover, BACKED);
-    atomic_store(&led->commit, v(1000));
-    atomic_store(&backed->commit, v(1000));
-    atomic_store(&led->dur_settled, v(1000));
-    atomic_store(&backed->dur_settled, v(1000));
-    reclaim_init(&image->common.reclaim);
-    assert_int_equal(clean_create(&image->common, 75, false, &clean), 0);
-    struct shard_state *const shards[] = {led, backed};
-    for (unsigned i = 0; i < 2; i++)
-        assert_int_equal(
-            command_push(clean_inbox(clean),
-                         &(struct command){.kind = COMMAND_READ,
-                                           .read = {.shard = shards[i],
-                                                    .questions = i ? &backer.record_questions
-                                                                   : &leader.record_questions}}),
-            0);
-    atomic_store(&image->common.reserve, reserve);
+    begin_server(image, reserve, false);
 }
 
 static void poll(void)
@@ -288,7 +240,6 @@ TEST(of_an_operation_whose_stub_a_crash_left_more_than_once_one_is_kept)
         write_entry(image, &stub);
         victims[i] = end_segment(image, SEGMENT_COMMITTED);
     }
-    assert_int_equal(inbox_init(&leader.record_questions, 8), 0);
     begin(image, URGENT);
     for (unsigned i = 0; i < 20; i++) {
         poll();
@@ -297,7 +248,6 @@ TEST(of_an_operation_whose_stub_a_crash_left_more_than_once_one_is_kept)
     assert_true(is_free(image, victims[1]) && is_free(image, victims[2]));
     assert_moved(image, led, "k", v(2)); /* so the first one was gone through, too */
     assert_int_equal(copies(image, LED, v(1)), 1);
-    inbox_fini(&leader.record_questions);
 }
 
 /* It may lead the shard after its next start. */
@@ -310,7 +260,6 @@ TEST(a_backup_leaves_a_stub_of_what_may_be_asked_again)
                         .shard = BACKED, .version = v(i), .key = "k", .client = 7, .operation = i});
         end_segment(image, SEGMENT_COMMITTED);
     }
-    assert_int_equal(inbox_init(&backer.record_questions, 8), 0);
     begin(image, URGENT);
     backer.shards[BACKED] = backer.owned = backed;
     backer.has_all = true;
@@ -319,7 +268,6 @@ TEST(a_backup_leaves_a_stub_of_what_may_be_asked_again)
         poll();
     assert_int_equal(copies(image, BACKED, v(1)), 0);
     assert_int_equal(copies(image, BACKED, v(2)), 1);
-    inbox_fini(&backer.record_questions);
 }
 
 TEST(what_no_replica_here_needs_goes)
@@ -573,6 +521,29 @@ TEST(after_a_pass_the_role_rests_eight_times_as_long)
     /* The first poll of a pass and the last one do not read. */
     assert_true(polls > 10);
     assert_true(wake_ns == now_ns - step_ns + 8 * (polls - 2) * step_ns);
+}
+
+/* As a crash leaves it that comes when the role has taken the last segments: what it scans first needs a stub. */
+TEST(without_a_free_segment_what_needs_no_copy_goes)
+{
+    uint64_t first = 0;
+    for (uint64_t i = 0; store_segments_free(image->store) > 0; i++) {
+        begin_segment(image, i < 2 ? OWNER_BACKUP_LOG : OWNER_CLEAN);
+        write_entry(image, &(struct entry){.shard = i < 2 ? LED : ELSEWHERE,
+                                           .version = v(1 + i),
+                                           .key = "k",
+                                           .client = 7,
+                                           .operation = (uint32_t)(1 + i)});
+        const uint64_t segment = end_segment(image, SEGMENT_COMMITTED);
+        first = i ? first : segment;
+    }
+    begin(image, URGENT);
+    for (unsigned i = 0; i < 20; i++, now_ns += NS_PER_S) {
+        poll();
+        (void)worker_client_answer(&leader);
+    }
+    assert_true(is_free(image, first));
+    assert_int_equal(copies(image, LED, v(1)), 1);
 }
 
 /* What a pass for tombstones cleans meanwhile has not been chosen for the space that it gives. */
