@@ -175,25 +175,7 @@ TEST(a_shard_that_all_bring_in_doubt_is_marked)
 /* Three servers, one replica each. */
 TEST(a_kept_member_comes_back_and_the_lease_of_its_last_process_is_waited_for)
 {
-    struct cm_state_options options = options_of(7001);
-    options.replicas = 1;
-    struct world *world = world_create(world_store, &options);
-    world->now_ns = NS_PER_S;
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
-    memset(last, 0, sizeof last);
-    world_join_all(world, SERVERS);
-    world_settle(world);
-    world_format_all(world, SERVERS);
-    world_have_clients(world);
-    adopt_all(world);
-    run(world, ALL, world->now_ns + 3 * LEASE);
-    const uint64_t present = last[3].manager_ns;
-    renew(world, 3);
-    run(world, FIRST_TWO, present + 2 * LEASE);
-    world_settle(world);
-    assert_true(cluster_member(cm_state_config(world->state), 3)->kept);
+    struct world *world = cluster_with_a_kept_member();
     world_adopt(world, 1, term(world));
     world_adopt(world, 2, term(world));
     run(world, FIRST_TWO, world->now_ns + 2 * LEASE);

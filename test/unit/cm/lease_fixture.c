@@ -97,3 +97,27 @@ struct world *committed_cluster(void)
     world_forget(world);
     return world;
 }
+
+struct world *cluster_with_a_kept_member(void)
+{
+    struct cm_state_options options = options_of(7001);
+    options.replicas = 1;
+    struct world *world = world_create(world_store, &options);
+    world->now_ns = NS_PER_S;
+    world_settle(world);
+    world_lead(world, true);
+    world_settle(world);
+    memset(last, 0, sizeof last);
+    world_join_all(world, SERVERS);
+    world_settle(world);
+    world_format_all(world, SERVERS);
+    world_have_clients(world);
+    adopt_all(world);
+    run(world, ALL, world->now_ns + 3 * LEASE);
+    const uint64_t present = last[3].manager_ns;
+    renew(world, 3);
+    run(world, FIRST_TWO, present + 2 * LEASE);
+    world_settle(world);
+    assert_true(cluster_member(cm_state_config(world->state), 3)->kept);
+    return world;
+}

@@ -22,6 +22,9 @@ struct world *manager_at(uint64_t incarnation, uint64_t now_ns);
 struct world *cluster(void);
 struct world *committed_cluster(void);
 
+/* Three servers, one replica each: the third one is kept, as it was silent and holds the last of its shards. */
+struct world *cluster_with_a_kept_member(void);
+
 uint64_t term(const struct world *world);
 
 /* The member's renewal, and the answer in the same moment. */
