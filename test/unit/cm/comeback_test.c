@@ -11,24 +11,9 @@ enum { SHARDS = 3, KEPT = 3, MEMBERS = 4 };
 /* Member 1 runs. 2, 3 and 4 are kept: for shards 0 (2 leads, 3 and 4 back it, 1 fills) and 1 (3 leads alone). 1 leads shard 2. */
 static struct cluster_config *make(void)
 {
-    struct cluster_config *config = cluster_create(MEMBERS, SHARDS);
-    config->term = 10;
-    config->cluster = 77;
-    config->block_limit = 64;
-    config->replicas = 3;
-    config->next_client_id = 1025;
-    config->manager = 5;
-    config->lease_ms = 500;
-    for (uint32_t i = 0; i < MEMBERS; i++) {
-        const struct cm_join join = world_join_of(i + 1);
-        config->members[i] = join_member(&join);
-        config->members[i].kept = i > 0;
-    }
-    for (uint32_t i = 0; i < SHARDS; i++) {
-        config->shards[i] = (struct shard){.id = (uint16_t)i, .epoch = 7};
-        config->shards[i].first_slot = (uint16_t)(i * 100);
-        config->shards[i].last_slot = (uint16_t)(i + 1 < SHARDS ? i * 100 + 99 : SLOT_COUNT - 1);
-    }
+    struct cluster_config *config = config_by_hand(MEMBERS, SHARDS, 3);
+    for (uint32_t i = 1; i < MEMBERS; i++)
+        config->members[i].kept = true;
     config->shards[0].primary = 2;
     config->shards[0].backup_count = 2;
     config->shards[0].backups[0] = 3;

@@ -2,6 +2,7 @@
 #include "cm/failover.h"
 #include "common/base/error.h"
 #include "test/lib/unit.h"
+#include "test/unit/cm/lease_fixture.h"
 
 enum { MEMBERS = 4, SHARDS = 6 };
 
@@ -18,23 +19,10 @@ static const struct row rows[SHARDS] = {
 
 static struct cluster_config *make(const struct row *from)
 {
-    struct cluster_config *config = cluster_create(MEMBERS, SHARDS);
-    config->term = 10;
-    config->cluster = 77;
-    config->block_limit = 64;
-    config->replicas = 3;
-    config->next_client_id = 1025;
-    config->manager = 5;
-    config->lease_ms = 500;
-    for (uint32_t i = 0; i < MEMBERS; i++) {
-        config->members[i] = (struct member){.server = i + 1, .incarnation = 100 + i, .workers = 2};
-        snprintf(config->members[i].address, sizeof config->members[i].address, "shm:/%u", i);
-    }
+    struct cluster_config *config = config_by_hand(MEMBERS, SHARDS, 3);
     for (uint32_t i = 0; i < SHARDS; i++) {
         struct shard *shard = &config->shards[i];
-        *shard = (struct shard){.id = (uint16_t)i, .epoch = 7, .primary = from[i].primary};
-        shard->first_slot = (uint16_t)(i * 100);
-        shard->last_slot = (uint16_t)(i + 1 < SHARDS ? i * 100 + 99 : SLOT_COUNT - 1);
+        shard->primary = from[i].primary;
         while (from[i].backups[shard->backup_count]) {
             shard->backups[shard->backup_count] = from[i].backups[shard->backup_count];
             shard->backup_count++;

@@ -13,23 +13,10 @@ enum { SHARDS = 4 };
 /* Servers 1 to 3, shards as in `rows`: primary, a full backup, one that fills; 0: none. */
 static struct cluster_config *make(const uint32_t rows[SHARDS][3])
 {
-    struct cluster_config *config = cluster_create(3, SHARDS);
-    config->term = 10;
-    config->cluster = 77;
-    config->block_limit = 64;
-    config->replicas = 2;
-    config->next_client_id = 1025;
-    config->manager = 5;
-    config->lease_ms = 500;
-    for (uint32_t i = 0; i < 3; i++) {
-        const struct cm_join join = world_join_of(i + 1);
-        config->members[i] = join_member(&join);
-    }
+    struct cluster_config *config = config_by_hand(3, SHARDS, 2);
     for (uint32_t i = 0; i < SHARDS; i++) {
         struct shard *shard = &config->shards[i];
-        *shard = (struct shard){.id = (uint16_t)i, .epoch = 7, .primary = rows[i][0]};
-        shard->first_slot = (uint16_t)(i * 100);
-        shard->last_slot = (uint16_t)(i + 1 < SHARDS ? i * 100 + 99 : SLOT_COUNT - 1);
+        shard->primary = rows[i][0];
         if (rows[i][1])
             shard->backups[shard->backup_count++] = rows[i][1];
         if (rows[i][2])

@@ -121,3 +121,26 @@ struct world *cluster_with_a_kept_member(void)
     assert_true(cluster_member(cm_state_config(world->state), 3)->kept);
     return world;
 }
+
+struct cluster_config *config_by_hand(uint32_t members, uint32_t shards, uint32_t replicas)
+{
+    struct cluster_config *config = cluster_create(members, shards);
+    config->term = 10;
+    config->cluster = 77;
+    config->block_limit = 64;
+    config->replicas = replicas;
+    config->next_client_id = 1025;
+    config->manager = 5;
+    config->lease_ms = 500;
+    for (uint32_t i = 0; i < members; i++) {
+        const struct cm_join join = world_join_of(i + 1);
+        config->members[i] = join_member(&join);
+    }
+    for (uint32_t i = 0; i < shards; i++)
+        config->shards[i] =
+            (struct shard){.id = (uint16_t)i,
+                           .epoch = 7,
+                           .first_slot = (uint16_t)(i * 100),
+                           .last_slot = (uint16_t)(i + 1 < shards ? i * 100 + 99 : SLOT_COUNT - 1)};
+    return config;
+}
