@@ -7,25 +7,9 @@
 
 #include "common/base/error.h"
 #include "common/coord/coord.h"
-#include "test/lib/temp_dir.h"
+#include "test/lib/temp_dir_fixture.h"
 #include "test/lib/unit.h"
 #include "test/lib/wait.h"
-
-static struct temp_dir dir;
-
-static inline int setup(void **state)
-{
-    (void)state;
-    temp_dir_init(&dir);
-    return 0;
-}
-
-static inline int teardown(void **state)
-{
-    (void)state;
-    temp_dir_fini(&dir);
-    return 0;
-}
 
 /* What a handle has answered. */
 struct owner {

@@ -6,26 +6,10 @@
 
 #include "common/base/error.h"
 #include "common/pm/pm.h"
-#include "test/lib/temp_dir.h"
+#include "test/lib/temp_dir_fixture.h"
 #include "test/lib/unit.h"
 
 enum { PAGE = 4096, MAP_BYTES = 16 * PAGE };
-
-static struct temp_dir dir;
-
-static inline int setup(void **state)
-{
-    (void)state;
-    temp_dir_init(&dir);
-    return 0;
-}
-
-static inline int teardown(void **state)
-{
-    (void)state;
-    temp_dir_fini(&dir);
-    return 0;
-}
 
 static inline struct pm_open_options options_of(const char *name, int create)
 {

@@ -109,14 +109,20 @@ TEST(nothing_is_served_before_its_configuration_is_committed)
     assert_int_equal(next_reply(stage).status, 0);
 }
 
+/* The first configuration is in force, and a put of LED on its way. Returns its operation. */
+static uint32_t put_in_flight(struct stage *stage, struct puppet_conn *client)
+{
+    stage_commit(stage, 1);
+    (void)adopted(stage);
+    const uint32_t operation = stage_put(stage, client, stage_key_of(LED));
+    stage_run(stage);
+    return operation;
+}
+
 TEST(a_write_in_flight_waits_for_those_that_stay_and_its_epoch_goes_on_until_the_commit)
 {
     struct puppet_conn *client = stage_client(stage);
-
-    stage_commit(stage, 1);
-    assert_int_equal(adopted(stage), 1);
-    const uint32_t operation = stage_put(stage, client, stage_key_of(LED));
-    stage_run(stage);
+    const uint32_t operation = put_in_flight(stage, client);
     assert_true(stage_is_quiet(stage));
 
     struct cluster_config *next = without_peer(stage);
@@ -318,11 +324,7 @@ static struct shown ask_suffix(struct landing *landing, uint64_t after)
 TEST(a_deposed_primary_answers_when_its_writes_have_landed_and_shows_them_as_a_backup)
 {
     struct puppet_conn *client = stage_client(stage);
-
-    stage_commit(stage, 1);
-    assert_int_equal(adopted(stage), 1);
-    const uint32_t operation = stage_put(stage, client, stage_key_of(LED));
-    stage_run(stage);
+    const uint32_t operation = put_in_flight(stage, client);
     struct cluster_config *next = planned(stage->config, LED, LEADS_NOT, 0);
     stage_configure_for(stage, next, 0);
     stage_pass(stage, 10 * NS_PER_MS);
@@ -359,11 +361,7 @@ TEST(a_deposed_primary_answers_when_its_writes_have_landed_and_shows_them_as_a_b
 TEST(a_write_that_may_have_landed_is_in_doubt_and_in_the_suffix_of_the_deposed_primary)
 {
     struct puppet_conn *client = stage_client(stage);
-
-    stage_commit(stage, 1);
-    (void)adopted(stage);
-    const uint32_t operation = stage_put(stage, client, stage_key_of(LED));
-    stage_run(stage);
+    const uint32_t operation = put_in_flight(stage, client);
     come(stage, planned(stage->config, LED, LEADS_NOT, 0));
     puppet_close(stage->peer, ROWAN_ECLOSED);
     stage_run(stage);
@@ -388,10 +386,7 @@ TEST(a_connection_on_which_nothing_lands_for_a_lease_holds_up_no_deposed_primary
 {
     struct puppet_conn *client = stage_client(stage), *before = stage->peer;
 
-    stage_commit(stage, 1);
-    (void)adopted(stage);
-    stage_put(stage, client, stage_key_of(LED));
-    stage_run(stage);
+    put_in_flight(stage, client);
     come(stage, planned(stage->config, LED, LEADS_NOT, 0));
     assert_true(puppet_lives(stage->fabric, STAGE_WORKER, before));
     stage_pass(stage, (CLUSTER_MAX_LEASE_MS + 1000) * NS_PER_MS);
@@ -405,11 +400,7 @@ TEST(a_connection_on_which_nothing_lands_for_a_lease_holds_up_no_deposed_primary
 TEST(a_server_that_is_kept_only_holds_up_no_deposed_primary)
 {
     struct puppet_conn *client = stage_client(stage);
-
-    stage_commit(stage, 1);
-    (void)adopted(stage);
-    stage_put(stage, client, stage_key_of(LED));
-    stage_run(stage);
+    put_in_flight(stage, client);
     struct cluster_config *next = planned(stage->config, LED, LEFT, 0);
     next->members[1].kept = true;
     for (uint32_t i = 0; i < next->shard_count; i++) {
@@ -452,11 +443,7 @@ TEST(a_shard_whose_primary_stays_is_promoted_with_all_that_it_sent_until_the_com
 TEST(a_shard_that_is_led_here_again_by_the_newest_configuration_returns_to_its_worker)
 {
     struct puppet_conn *client = stage_client(stage);
-
-    stage_commit(stage, 1);
-    (void)adopted(stage);
-    stage_put(stage, client, stage_key_of(LED));
-    stage_run(stage);
+    put_in_flight(stage, client);
     come(stage, planned(stage->config, LED, LEADS_NOT, 0));
     come(stage, planned(stage->config, LED, LEADS, 0));
     assert_int_equal(adopted(stage), 0);
@@ -479,10 +466,7 @@ TEST(a_write_in_doubt_is_not_carried_out_again_where_a_worker_here_is_to_lead_ag
     struct puppet_conn *client = stage_client(stage);
     const uint32_t id = client->id;
 
-    stage_commit(stage, 1);
-    (void)adopted(stage);
-    stage_put(stage, client, stage_key_of(LED));
-    stage_run(stage);
+    put_in_flight(stage, client);
     come(stage, planned(stage->config, LED, LEADS_NOT, 0));
     come(stage, planned(stage->config, LED, LEADS, 0));
     puppet_close(stage->peer, ROWAN_ECLOSED);
