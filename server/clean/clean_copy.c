@@ -212,7 +212,7 @@ static int drop(struct clean *clean, struct victim *victim, const struct entry_h
 {
     if (victim->keep) /* the scan before has seen to it */
         return 0;
-    const enum clean_record record = clean_record(clean, header);
+    const enum clean_record record = clean_record(clean, victim, header);
     int error = 0;
     if (record == CLEAN_RECORD_ASKED)
         return ROWAN_EAGAIN;

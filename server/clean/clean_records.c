@@ -36,14 +36,16 @@ static bool is_open(struct clean *clean, const struct entry_header *header)
             known->victims != clean->victims_begun);
 }
 
-/* An entry or stub whose record the owner of a shard of this server may have. */
-static bool has_record(const struct clean *clean, const struct entry_header *header)
+/* An entry or stub of the victim whose record the owner of a shard of this server may have. Of what the replica had before it
+ * filled it may be that nobody else ever had it: in a new segment a stub would say that it took effect. */
+static bool has_record(const struct clean *clean, const struct victim *victim,
+                       const struct entry_header *header)
 {
     const struct shard_state *shard = clean->shards[header->shard];
     return (header->type == ENTRY_PUT || header->type == ENTRY_DELETE ||
             header->type == ENTRY_RECORD) &&
            header->client_id != 0 && header->operation != 0 && shard &&
-           (shard->first_allocation != 0 || version_epoch(header->version) >= shard->first_epoch);
+           shard_counts(shard, header->version, clean->common->store, victim->segment);
 }
 
 static void add_row(struct clean *clean, const struct entry_header *header)
@@ -58,7 +60,7 @@ static void add_row(struct clean *clean, const struct entry_header *header)
 }
 
 /* Asks for the client of that entry, and for those of others behind it. */
-static void ask(struct clean *clean, const struct entry_header *first)
+static void ask(struct clean *clean, const struct victim *victim, const struct entry_header *first)
 {
     struct records_question *question = &clean->question;
     struct inbox *owner = clean->questions[first->shard];
@@ -72,7 +74,7 @@ static void ask(struct clean *clean, const struct entry_header *first)
             entry_scan_next(&ahead, false, &header, &offset, &bytes);
         if (result == ENTRY_SCAN_END)
             break;
-        if (result == ENTRY_SCAN_BLOCK && has_record(clean, &header) &&
+        if (result == ENTRY_SCAN_BLOCK && has_record(clean, victim, &header) &&
             clean->questions[header.shard] == owner && is_open(clean, &header))
             add_row(clean, &header);
     }
@@ -100,12 +102,13 @@ bool clean_records_poll(struct clean *clean)
     return true;
 }
 
-enum clean_record clean_record(struct clean *clean, const struct entry_header *header)
+enum clean_record clean_record(struct clean *clean, const struct victim *victim,
+                               const struct entry_header *header)
 {
-    if (!has_record(clean, header))
+    if (!has_record(clean, victim, header))
         return CLEAN_RECORD_NONE;
     if (is_open(clean, header)) {
-        ask(clean, header);
+        ask(clean, victim, header);
         return CLEAN_RECORD_ASKED;
     }
     const uint32_t lowest =

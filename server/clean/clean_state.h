@@ -305,7 +305,8 @@ enum clean_record {
 };
 
 /* Of an entry or stub that goes. */
-enum clean_record clean_record(struct clean *clean, const struct entry_header *header);
+enum clean_record clean_record(struct clean *clean, const struct victim *victim,
+                               const struct entry_header *header);
 
 /* K8. clean_record_is_copied: has this run written a stub for that operation? It may not be durable yet.
  * clean_record_copied: it has now. Both of a victim of before this run; of others they know nothing. */

@@ -275,10 +275,15 @@ TEST(what_no_replica_here_needs_goes)
     for (unsigned i = 0; i < 2; i++) {
         begin_segment(image, OWNER_BACKUP_LOG);
         write_put(image, ELSEWHERE, v(1), "elsewhere");
-        write_put(image, LED, version_make(FIRST - 1, 1), "before");
+        write_entry(image, &(struct entry){.shard = LED,
+                                           .version = version_make(FIRST - 1, 1),
+                                           .key = "before",
+                                           .client = 7,
+                                           .operation = 1});
         end_segment(image, SEGMENT_COMMITTED);
     }
     begin(image, URGENT);
+    led->first_allocation = store_allocations(image->store); /* it has filled since */
     poll();
     assert_true(clean_segments(clean) == 2 && store_segments_owned(image->store, OWNER_CLEAN) == 0);
 }
