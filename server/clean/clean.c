@@ -180,15 +180,20 @@ static struct victim *scanned(struct clean *clean)
     return NULL;
 }
 
-/* Superseders that are not committed in time may never be: then what they supersede is copied. */
-static bool wait_for_commit(struct clean *clean, struct victim *victim)
+/* Superseders that are not committed in time may never be: then what they supersede is copied, which takes another scan. */
+static bool is_to_be_scanned_again(const struct clean *clean, const struct victim *victim)
 {
     const int done = clean_copy_is_committed(clean, victim);
-    if (done == 1) {
+    return done < 0 || (done == 0 && clean->now_ns >= victim->until_ns);
+}
+
+static bool wait_for_commit(struct clean *clean, struct victim *victim)
+{
+    if (clean_copy_is_committed(clean, victim) == 1) {
         victim->step = VICTIM_COPIED;
         return true;
     }
-    if ((done == 0 && clean->now_ns < victim->until_ns) || scanned(clean))
+    if (!is_to_be_scanned_again(clean, victim) || scanned(clean))
         return false;
     victim->keep = true;
     victim->step = VICTIM_SCAN;
@@ -317,10 +322,16 @@ static void give_up(struct clean *clean, struct victim *victim)
 }
 
 /* It waits for space that no other victim will give: after a crash there may be no free segment at all, as the log had taken
- * the last one. Something in another segment may be dead without a copy. */
+ * the last one, and something in another segment may be dead without a copy. Or one waits to be scanned again, in turn. */
 static bool pass_over(struct clean *clean, struct victim *victim)
 {
-    if (!clean->is_short || clean->victim_count > 1 || clean->closing_count > 0)
+    bool others = false, again = false;
+    for (uint32_t i = 0; i < clean->victim_count; i++) {
+        const struct victim *other = &clean->victims[i];
+        others |= other != victim;
+        again |= other->step == VICTIM_COMMIT && is_to_be_scanned_again(clean, other);
+    }
+    if (!clean->is_short || clean->asking || clean->closing_count > 0 || (others && !again))
         return false;
     clean->is_short = false;
     clean->parked[victim->segment].until_ns = clean->now_ns + CLEAN_AGAIN_NS;

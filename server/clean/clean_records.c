@@ -116,15 +116,18 @@ enum clean_record clean_record(struct clean *clean, const struct victim *victim,
     return header->operation < lowest ? CLEAN_RECORD_NONE : CLEAN_RECORD_NEEDED;
 }
 
-static bool is_of_before(const struct clean *clean, const struct victim *victim)
+/* A mark (RECORDS_UNKNOWN) has the number of an operation that may have a stub of its own. */
+static bool is_of_before(const struct clean *clean, const struct victim *victim,
+                         const struct entry_header *header)
 {
-    return store_meta(clean->common->store, victim->segment).allocation <= clean->run;
+    return header->version != RECORDS_UNKNOWN &&
+           store_meta(clean->common->store, victim->segment).allocation <= clean->run;
 }
 
 bool clean_record_is_copied(const struct clean *clean, const struct victim *victim,
                             const struct entry_header *header)
 {
-    return is_of_before(clean, victim) &&
+    return is_of_before(clean, victim, header) &&
            records_table_find(&clean->stubs, header->client_id, header->operation);
 }
 
@@ -132,6 +135,6 @@ bool clean_record_is_copied(const struct clean *clean, const struct victim *vict
 void clean_record_copied(struct clean *clean, const struct victim *victim,
                          const struct entry_header *header)
 {
-    if (is_of_before(clean, victim) && clean->stubs.count < RECORDS_MAX)
+    if (is_of_before(clean, victim, header) && clean->stubs.count < RECORDS_MAX)
         (void)records_table_take(&clean->stubs, header->client_id, header->operation);
 }

@@ -60,6 +60,9 @@ static uint32_t mark(struct completed *completed, uint32_t from, uint32_t to, ui
 /* The first `count` items. Those of before the last completed_age stay apart, so that they go with it. */
 static void mark_first(struct completed *completed, uint32_t count)
 {
+    if (count == 0)
+        return;
+    completed->marked++;
     const uint32_t older = completed->older < count ? completed->older : count;
     const uint32_t marked = mark(completed, 0, older, 0);
     const uint32_t end = mark(completed, older, count, marked);
@@ -125,19 +128,23 @@ void completed_age(struct completed *completed)
         completed_clear(completed);
 }
 
-/* From the last to the first, as what leaves moves others to the front only. The cursor's `clients` says that it has begun. */
+/* From the last to the first, as what leaves moves others to the front only; where some became marks meanwhile, anew. The
+ * cursor's `clients` says that it has begun, `buckets` how often that was so. */
 uint32_t completed_list(const struct completed *completed, struct records_cursor *cursor,
                         struct records_row *rows, uint32_t max, bool *over)
 {
     uint32_t left =
-        cursor->clients && cursor->bucket < completed->count ? cursor->bucket : completed->count;
+        cursor->clients && cursor->buckets == completed->marked && cursor->bucket < completed->count
+            ? cursor->bucket
+            : completed->count;
     uint32_t count = 0;
     for (; left > 0 && count < max; count++) {
         const struct completed_item *item = &completed->items[--left];
         rows[count] = (struct records_row){
             .client = item->client, .operation = item->operation, .version = item->version};
     }
-    *cursor = (struct records_cursor){.clients = true, .bucket = left};
+    *cursor =
+        (struct records_cursor){.clients = true, .bucket = left, .buckets = completed->marked};
     *over = left == 0;
     return count;
 }

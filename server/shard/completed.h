@@ -9,6 +9,7 @@
  * MEMORY. 16 B an operation. Beyond COMPLETED_MAX of them, 1 MiB a shard, or without memory, the older half is reduced to one
  * mark for each of its clients (RECORDS_UNKNOWN in records.h). Only with more clients than a primary serves (4 MiB), or where
  * there is no memory for the first operations, are any lost, and `lost` counts them: a retry would be carried out again.
+ * Reducing sorts half of them in one call, 32 Ki at first.
  *
  * Pure; the owner of the shard's, one thread.
  */
@@ -65,7 +66,8 @@ struct completed {
         uint32_t client, operation;
     } * items;
     uint32_t count, capacity;
-    uint32_t older; /* so many, the first, are from before the last completed_age */
+    uint32_t older;  /* so many, the first, are from before the last completed_age */
+    uint32_t marked; /* how often some were reduced to marks */
     uint64_t lost;
 };
 

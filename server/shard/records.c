@@ -293,10 +293,15 @@ void records_lowest(struct records *records, uint32_t client_number, uint32_t lo
         mark_gone(records->inside, client);
 }
 
+static bool is_marked(const struct records_client *client)
+{
+    return client->unknown != 0 && client->unknown >= client->lowest;
+}
+
 void records_found_lowest(struct records *records, uint32_t client_number, uint32_t lowest)
 {
     struct records_client *client = find_and_raise(records->inside, client_number, lowest);
-    if (client && !client->oldest)
+    if (client && !client->oldest && !is_marked(client))
         mark_gone(records->inside, client);
 }
 
@@ -339,11 +344,6 @@ void records_changed(struct records *records, records_visit *visit, void *contex
         else
             unmark_changed(inside, client);
     }
-}
-
-static bool is_marked(const struct records_client *client)
-{
-    return client->unknown != 0 && client->unknown >= client->lowest;
 }
 
 /* The rows of a bucket; UINT32_MAX: more than `max`. */

@@ -261,13 +261,14 @@ static void take_back(struct fill *fill)
  * segment into which offsets are held. */
 static void let_go(struct fill *fill)
 {
-    if (fill->found.count == 0)
-        return;
-    fill->confirmed -= fill->next;
-    fill->found.count = fill->next = fill->copied = 0;
-    fill->cursor = fill->from;
-    fill->walked = false;
+    take_back(fill);
     fill->since = RECLAIM_NOTHING;
+    if (fill->found.count > 0) {
+        fill->confirmed -= fill->next;
+        fill->cursor = fill->from;
+        fill->walked = false;
+    }
+    fill->found.count = fill->next = fill->copied = 0;
 }
 
 /* Errors: ROWAN_ENOMEM; those of control_message_send. */
@@ -385,13 +386,6 @@ static bool is_stale(const struct fill *fill)
            place_of(fill) == shard->backup_count;
 }
 
-static int send_next(struct worker *worker, struct fill *fill, const struct worker_peer *peer)
-{
-    return fill->step == FILL_COPY           ? copy(worker, fill, peer)
-           : fill->step == FILL_RECORDS_STEP ? bring_records(worker, fill, peer)
-                                             : bring_last(worker, fill, peer);
-}
-
 static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, uint64_t *wake_ns)
 {
     const struct worker_peer *peer = &worker->peers[fill->peer];
@@ -406,11 +400,15 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
         wake_at(wake_ns, fill->retry_ns);
         return true;
     }
-    const int error = send_next(worker, fill, peer);
+    const int error = fill->step == FILL_COPY           ? copy(worker, fill, peer)
+                      : fill->step == FILL_RECORDS_STEP ? bring_records(worker, fill, peer)
+                                                        : bring_last(worker, fill, peer);
     if (!error)
         return true;
-    if (error == ROWAN_ENOMEM)
+    if (error == ROWAN_ENOMEM) {
+        let_go(fill);
         note_wait(worker, fill, error);
+    }
     fill->tag = 0; /* a break comes as an event */
     fill->retry_ns = now_ns + (error == ROWAN_EAGAIN ? FILL_ROOM_RETRY_NS : FILL_SPACE_NS);
     wake_at(wake_ns, fill->retry_ns);
@@ -568,7 +566,6 @@ void worker_fill_peer_down(struct worker *worker, const struct worker_peer *peer
         if (!fill->shard || &worker->peers[fill->peer] != peer)
             continue;
         fill->tag = 0;
-        take_back(fill);
         let_go(fill);
     }
 }

@@ -94,7 +94,7 @@ def undo_add(options, programs, one, made):
         plan(options, programs, "remove", one.server())
         options.servers -= 1
         settings.write(options)
-        process.end_all([one], cluster.STOP_SECONDS)
+        process.end_all([one] if one.pid else [], cluster.STOP_SECONDS)
         process.save(options.directory, [other for other in process.load(options.directory) if other.name != one.name])
         if made:
             cluster.remove(one.pm_path)
@@ -115,11 +115,12 @@ def add(directory, programs):
         options.addresses[name] = cluster.address_of(options, name, port)
         plan(options, programs, "add", number)
         settings.write(options)
-        one = launch(directory, process.Process(
+        one = process.Process(
             name, 0, 0, options.addresses[name], place[0], options.pm_bytes,
             command=cluster.server_command(options, programs, number, place),
-        ))  # fmt: skip
+        )  # fmt: skip
         try:
+            launch(directory, one)
             wait_until_member(options, programs, one)
         except BaseException:
             undo_add(options, programs, one, made)

@@ -177,6 +177,23 @@ TEST(an_entry_is_copied_when_its_superseder_is_not_committed_for_long)
                     OWNER_BACKUP_LOG);
 }
 
+/* A victim that waits for its turn to be scanned again, and one that is scanned and waits for a segment that the first keeps. */
+TEST(victims_do_not_wait_for_each_other_when_space_is_short)
+{
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, BACKED, v(1), "moves");
+    end_segment(image, SEGMENT_COMMITTED);
+    atomic_store(&image->common.kept, SEGMENTS);
+    const uint64_t victim = write_superseded(image);
+    assert_int_equal(copies(image, BACKED, v(1)), 0);
+    atomic_store(&led->commit, version_make(EPOCH + 1, 0));
+    poll();
+    assert_true(is_free(image, victim));
+    now_ns += 2 * NS_PER_S;
+    poll();
+    assert_moved(image, backed, "moves", v(1));
+}
+
 /* As after a resend. The index names the one that landed first, whose segment is of this run. */
 static void land_twice(struct image *image, enum segment_state first_state, uint64_t victims[2])
 {

@@ -127,4 +127,32 @@ TEST(no_client_is_lost_of_as_many_as_a_primary_serves)
     completed_clear(&completed);
 }
 
+/* They are sorted by client, so what was not told may lie behind what was. */
+TEST(all_are_told_though_some_become_marks_meanwhile)
+{
+    enum { CLIENTS = COMPLETED_MAX / 2, ONE = 1 << 20 };
+    static bool told[CLIENTS + 1];
+    struct completed completed = {0};
+    struct records_cursor cursor = {0};
+    struct records_row rows[64];
+    bool over = false;
+    uint32_t missing = 0;
+
+    for (uint32_t i = 0; i < CLIENTS; i++)
+        add(&completed, CLIENTS - i, 1, 1);
+    add(&completed, ONE, 1, CLIENTS);
+    while (!over) {
+        const uint32_t count = completed_list(&completed, &cursor, rows, 64, &over);
+        for (uint32_t i = 0; i < count; i++)
+            if (rows[i].client <= CLIENTS)
+                told[rows[i].client] = true;
+        if (!completed.marked && cursor.bucket < 100)
+            add(&completed, ONE, CLIENTS + 1, 1);
+    }
+    for (uint32_t client = 1; client <= CLIENTS; client++)
+        missing += !told[client];
+    assert_true(completed.marked > 0 && missing == 0);
+    completed_clear(&completed);
+}
+
 UNIT_MAIN(NULL, NULL)

@@ -289,6 +289,15 @@ TEST(what_finds_no_space_in_a_scan_is_unknown_up_to_its_number)
     look_is(records, 8, 6, 1, RECORDS_FRESH, 0);
 }
 
+/* As a start from a checkpoint has it: the mark, and then the client's lowest unanswered number. */
+TEST(a_client_with_a_mark_alone_is_not_forgotten)
+{
+    assert_int_equal(records_add(records, 7, 5, RECORDS_UNKNOWN), 0);
+    records_found_lowest(records, 7, 3);
+    look_is(records, 7, 4, 3, RECORDS_STALE, 0);
+    look_is(records, 7, 6, 3, RECORDS_FRESH, 0);
+}
+
 /* A mark speaks for those of which nothing is known. */
 TEST(a_mark_changes_nothing_about_what_took_effect)
 {
