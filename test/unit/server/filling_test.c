@@ -11,6 +11,7 @@
 #include "landing.h"
 #include "server/control/control_state.h"
 #include "server/worker/worker_fill.h"
+#include "server/worker/worker_state.h"
 #include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 
@@ -238,6 +239,39 @@ TEST(without_memory_a_filling_begins_later_and_that_is_told)
     const char *text = caught_log();
     assert_int_equal(count_in(text, "filling_waits worker=0 error=ROWAN_ENOMEM"), 1);
     assert_int_equal(count_in(text, "filling_goes_on worker=0 error=ROWAN_OK"), 1);
+}
+
+/* X3: a copy that is on its way may be older than the tombstone. */
+TEST(nothing_is_settled_everywhere_while_a_replica_fills)
+{
+    const uint64_t begun = version_make(2, 0);
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    Rowan__SettledIs body = ROWAN__SETTLED_IS__INIT;
+    Rowan__ShardSettled row = ROWAN__SHARD_SETTLED__INIT, *rows = &row;
+
+    stage_put(stage, stage_client(stage), stage_key_of(LED));
+    stage_run(stage);
+    change(stage, LED, FILLS);
+    row.shard = LED;
+    row.epoch = 2;
+    row.settled = begun;
+    body.n_shards = 1;
+    body.shards = &rows;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SETTLED_IS;
+    message.settled_is = &body;
+    landing_tell(stage->peer, &message);
+    stage_pass(stage, 2 * NS_PER_S);
+    const struct shard_state *shard = worker_of(stage)->shards[LED];
+    assert_true(atomic_load(&shard->dur_settled) == begun);
+    assert_int_equal(atomic_load(&shard->everywhere), 0);
+    for (unsigned i = 0; i < 20; i++) {
+        stage_land_all(stage);
+        stage_pass(stage, 10 * NS_PER_MS);
+    }
+    assert_true(tells_filled(stage, LED, 2));
+    landing_tell(stage->peer, &message);
+    stage_pass(stage, 2 * NS_PER_S);
+    assert_true(atomic_load(&shard->everywhere) == begun);
 }
 
 TEST(a_write_waits_for_a_replica_that_fills)
