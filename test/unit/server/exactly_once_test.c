@@ -55,6 +55,16 @@ static struct puppet_conn *comes_back(struct stage *stage)
     return stage_client_again(stage, CLIENT);
 }
 
+/* It is asked, it lands, and has that answer. */
+static struct message_reply lands(struct stage *stage, struct puppet_conn *client,
+                                  enum message_type type, uint32_t operation, uint32_t lowest,
+                                  int status)
+{
+    ask(stage, client, type, operation, lowest, 0);
+    stage_land_all(stage);
+    return answer(stage, operation, status);
+}
+
 TEST(a_lost_answer_is_given_again_with_the_same_version)
 {
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
@@ -70,9 +80,7 @@ TEST(a_lost_answer_is_given_again_with_the_same_version)
     assert_true(version != 0);
     client = comes_back(stage);
     for (int i = 0; i < 3; i++) {
-        ask(stage, client, MESSAGE_PUT_IF, 1, 1, 0);
-        stage_land_all(stage);
-        assert_int_equal(answer(stage, 1, 0).version, version);
+        assert_int_equal(lands(stage, client, MESSAGE_PUT_IF, 1, 1, 0).version, version);
     }
     assert_int_equal(version_now(stage), version);
 }
@@ -81,9 +89,7 @@ TEST(a_lost_answer_to_a_delete_is_given_again)
 {
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
-    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
-    stage_land_all(stage);
-    answer(stage, 1, 0);
+    lands(stage, client, MESSAGE_PUT, 1, 1, 0);
     client->room = 0;
     ask(stage, client, MESSAGE_DELETE, 2, 2, 0);
     stage_land_all(stage);
@@ -91,12 +97,8 @@ TEST(a_lost_answer_to_a_delete_is_given_again)
     stage_run(stage);
     assert_int_equal(version_now(stage), 0);
     client = comes_back(stage);
-    ask(stage, client, MESSAGE_DELETE, 2, 2, 0);
-    stage_land_all(stage);
-    answer(stage, 2, 0);
-    ask(stage, client, MESSAGE_DELETE, 3, 3, 0);
-    stage_land_all(stage);
-    answer(stage, 3, ROWAN_ENOTFOUND);
+    lands(stage, client, MESSAGE_DELETE, 2, 2, 0);
+    lands(stage, client, MESSAGE_DELETE, 3, 3, ROWAN_ENOTFOUND);
 }
 
 TEST(a_retry_waits_for_its_original_in_flight)
@@ -171,9 +173,7 @@ TEST(an_answered_number_is_refused)
     answer(stage, 1, 0);
     uint64_t version = answer(stage, 2, 0).version;
 
-    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
-    stage_land_all(stage);
-    answer(stage, 1, ROWAN_EUNKNOWN);
+    lands(stage, client, MESSAGE_PUT, 1, 1, ROWAN_EUNKNOWN);
     ask(stage, client, MESSAGE_PUT, 2, 1, 0); /* this one may still be asked for */
     stage_land_all(stage);
     assert_int_equal(answer(stage, 2, 0).version, version);
@@ -196,9 +196,7 @@ TEST(a_write_without_effect_is_judged_anew)
     ask(stage, client, MESSAGE_PUT_IF, 1, 1, version);
     stage_land_all(stage);
     assert_true(answer(stage, 1, 0).version > version);
-    ask(stage, client, MESSAGE_DELETE, 2, 1, 0);
-    stage_land_all(stage);
-    answer(stage, 2, 0);
+    lands(stage, client, MESSAGE_DELETE, 2, 1, 0);
 }
 
 TEST(a_new_connection_closes_the_older_one_first)
@@ -271,9 +269,7 @@ TEST(a_client_is_forgotten_two_minutes_after_its_last_connection)
 {
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
-    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
-    stage_land_all(stage);
-    uint64_t version = answer(stage, 1, 0).version;
+    uint64_t version = lands(stage, client, MESSAGE_PUT, 1, 1, 0).version;
 
     let_pass(stage, 200); /* connected, so its time does not run */
     puppet_close(client, ROWAN_ECLOSED);
@@ -281,16 +277,12 @@ TEST(a_client_is_forgotten_two_minutes_after_its_last_connection)
     assert_true(stage->wake_ns <= stage->now_ns + 120 * NS_PER_S);
     let_pass(stage, 119);
     client = comes_back(stage);
-    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
-    stage_land_all(stage);
-    assert_int_equal(answer(stage, 1, 0).version, version);
+    assert_int_equal(lands(stage, client, MESSAGE_PUT, 1, 1, 0).version, version);
     puppet_close(client, ROWAN_ECLOSED);
     stage_run(stage);
     let_pass(stage, 121);
     client = comes_back(stage);
-    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
-    stage_land_all(stage);
-    assert_true(answer(stage, 1, 0).version > version);
+    assert_true(lands(stage, client, MESSAGE_PUT, 1, 1, 0).version > version);
 }
 
 /* Its process was stopped, or the host was suspended: what was asked again meanwhile is still to be
@@ -299,9 +291,7 @@ TEST(a_worker_that_was_stopped_forgets_nobody_who_came_back_meanwhile)
 {
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
-    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
-    stage_land_all(stage);
-    uint64_t version = answer(stage, 1, 0).version;
+    uint64_t version = lands(stage, client, MESSAGE_PUT, 1, 1, 0).version;
 
     puppet_close(client, ROWAN_ECLOSED);
     stage_run(stage);
@@ -309,9 +299,7 @@ TEST(a_worker_that_was_stopped_forgets_nobody_who_came_back_meanwhile)
     stage_run(stage);
     assert_true(stage->wake_ns <= stage->now_ns + NS_PER_S);
     client = comes_back(stage);
-    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
-    stage_land_all(stage);
-    assert_int_equal(answer(stage, 1, 0).version, version);
+    assert_int_equal(lands(stage, client, MESSAGE_PUT, 1, 1, 0).version, version);
 }
 
 TEST(a_write_may_end_when_its_client_is_forgotten)
@@ -330,9 +318,7 @@ TEST(a_write_may_end_when_its_client_is_forgotten)
     /* Nothing was kept for a client that nobody would forget again. */
     assert_true(version != 0);
     client = comes_back(stage);
-    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
-    stage_land_all(stage);
-    assert_true(answer(stage, 1, 0).version > version);
+    assert_true(lands(stage, client, MESSAGE_PUT, 1, 1, 0).version > version);
 }
 
 TEST(many_clients_leave_and_are_forgotten_together)
@@ -342,9 +328,7 @@ TEST(many_clients_leave_and_are_forgotten_together)
     for (uint32_t i = 0; i < CLIENTS; i++) {
         struct puppet_conn *client = stage_client(stage);
 
-        ask(stage, client, MESSAGE_PUT, 1, 1, 0);
-        stage_land_all(stage);
-        answer(stage, 1, 0);
+        lands(stage, client, MESSAGE_PUT, 1, 1, 0);
         puppet_close(client, ROWAN_ECLOSED);
         stage_run(stage);
     }
@@ -353,9 +337,7 @@ TEST(many_clients_leave_and_are_forgotten_together)
     let_pass(stage, 121);
     struct puppet_conn *client = stage_client_again(stage, 1001);
 
-    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
-    stage_land_all(stage);
-    assert_true(answer(stage, 1, 0).version > version);
+    assert_true(lands(stage, client, MESSAGE_PUT, 1, 1, 0).version > version);
 }
 
 UNIT_MAIN(NULL, NULL)
