@@ -13,9 +13,7 @@ static struct world *world_with_clients(uint32_t replicas, uint32_t shards)
 {
     struct cm_state_options options = world_options(SERVERS, replicas, shards);
     struct world *world = world_create(world_store, &options);
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
+    world_elect(world);
     world_join_all(world, SERVERS);
     world_settle(world);
     world_format_all(world, SERVERS);

@@ -18,9 +18,7 @@ struct world *manager_at(uint64_t incarnation, uint64_t now_ns)
     struct cm_state_options options = options_of(incarnation);
     struct world *world = world_create(world_store, &options);
     world->now_ns = now_ns;
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
+    world_elect(world);
     return world;
 }
 
@@ -104,9 +102,7 @@ struct world *cluster_with_a_kept_member(void)
     options.replicas = 1;
     struct world *world = world_create(world_store, &options);
     world->now_ns = NS_PER_S;
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
+    world_elect(world);
     memset(last, 0, sizeof last);
     world_join_all(world, SERVERS);
     world_settle(world);

@@ -20,9 +20,7 @@ static struct world *two_replicas(void)
     memset(last, 0, sizeof last);
     struct world *world = world_create(world_store, &options);
     world->now_ns = NS_PER_S;
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
+    world_elect(world);
     world_join_all(world, SERVERS);
     world_settle(world);
     adopt_all(world);

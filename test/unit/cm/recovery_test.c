@@ -44,9 +44,7 @@ static struct world *recovering(uint32_t servers)
     options.cluster = 999;
     struct world *world = world_create(&lost_store, &options);
     world->stored = kept;
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
+    world_elect(world);
     return world;
 }
 
@@ -278,9 +276,7 @@ TEST(without_recover_servers_with_data_are_refused)
                                                              .replicas = 3,
                                                              .incarnation = 7001,
                                                              .cluster = 999});
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
+    world_elect(world);
     const struct cm_join join = join_of(1);
     world_join_once(world, 1, 5, &join);
     assert_failure(world_last(world, 1), ROWAN_EREFUSED, "rowan-cm --recover");

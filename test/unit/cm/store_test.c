@@ -47,9 +47,7 @@ TEST(a_block_stored_after_leadership_was_lost_is_given_up)
     world_lead(world, false);
     assert_failure(world_last(world, 50), ROWAN_ENOTLEADING, "leads");
     world_answer_store(world, WORLD_OK);
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
+    world_elect(world);
     world_new_id(world, 50, 4);
     world_settle(world);
     assert_int_equal(world_last(world, 50)->client_id, 1 + 2 * CM_CLIENT_ID_BLOCK);
@@ -154,9 +152,7 @@ TEST(a_block_that_may_be_another_leaders_is_never_given)
     struct world *first = world_cluster(world_store, 3);
     struct cm_state_options options = world_options(3, 3, 0);
     struct world *second = world_create(world_store, &options);
-    world_settle(second);
-    world_lead(second, true);
-    world_settle(second);
+    world_elect(second);
     use_up_ids(first);
     world_step(second, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_settle(second);

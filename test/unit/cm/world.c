@@ -322,6 +322,13 @@ void world_lead(struct world *world, bool leader)
     world_step(world, &(struct cm_event){.kind = CM_EVENT_LEADER, .leader = leader});
 }
 
+void world_elect(struct world *world)
+{
+    world_settle(world);
+    world_lead(world, true);
+    world_settle(world);
+}
+
 struct cm_join world_join_of(uint32_t server)
 {
     struct cm_join join = {.server = server,
@@ -518,9 +525,7 @@ struct world *world_empty(struct world_store *store, uint32_t servers)
 {
     struct cm_state_options options = world_options(servers, servers < 3 ? servers : 3, 0);
     struct world *world = world_create(store, &options);
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
+    world_elect(world);
     return world;
 }
 

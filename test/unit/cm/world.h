@@ -146,6 +146,7 @@ static inline void world_close_all(struct world *world, uint32_t servers)
         world_close(world, server);
 }
 void world_lead(struct world *world, bool leader);
+void world_elect(struct world *world); /* it leads, and all is settled */
 struct cm_join world_join_of(uint32_t server);
 
 /* The report of a later process of the server, the round-th, with the cluster's data. */
