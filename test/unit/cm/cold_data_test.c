@@ -25,12 +25,10 @@ TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one)
 {
     struct world *world = world_cluster(world_store, SERVERS);
     world_have_clients(world);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     joins[0].data_cluster = 0;
     joins[1].possibly_incomplete = true;
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, joins);
     assert_int_equal(world_stored()->member_count, SERVERS);
     for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
         const struct shard *shard = &world_stored()->shards[i];
@@ -46,9 +44,9 @@ TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one)
         dropped, ": server 1 of 24 shards, the first 0, server 2 of 24 shards, the first 0"));
     assert_int_equal(world_last(world, 1)->term, 3); /* a member without a replica */
 
-    world_rejoin_all(world, SERVERS, 2, joins); /* the others' data is of no use any more */
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(
+        world, SERVERS,
+        world_rejoin_all(world, SERVERS, 2)); /* the others' data is of no use any more */
     assert_int_equal(world_stored()->shards[0].backup_count, 0);
     assert_int_equal(world_warnings(world, "replicas_dropped"), 1);
 }
@@ -74,14 +72,12 @@ static uint32_t replicas_of_server_1(uint32_t from_first, uint16_t last, bool *o
 {
     struct world *world = world_cluster(world_store, SERVERS);
     world_have_clients(world);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     const uint16_t first = world_stored()->shards[3].first_slot;
     damage_add(&joins[0].damage, world_stored()->shards[3].id, (uint16_t)(first + from_first));
     if (last != DAMAGE_NO_SLOT)
         damage_add(&joins[0].damage, world_stored()->shards[3].id, last);
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, joins);
     uint32_t count = 0;
     for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
         const struct shard *shard = &world_stored()->shards[i];
@@ -115,10 +111,7 @@ TEST(a_replica_that_was_filling_is_none_after_a_cold_start)
     assert_int_equal(next->shards[0].backups[0], 2);
     next->shards[0].filling[next->shards[0].filling_count++] = 3;
     world_change(world, next);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, world_rejoin_all(world, SERVERS, 1));
     assert_int_equal(world_store->cold_starts, 1);
     assert_int_equal(world_stored()->shards[0].filling_count,
                      0); /* and world.c saw who is a replica */
@@ -127,11 +120,9 @@ TEST(a_replica_that_was_filling_is_none_after_a_cold_start)
 TEST(a_shard_of_incomplete_replicas_only_is_started_and_marked_for_good)
 {
     struct world *world = world_with_clients(2, 6);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     joins[0].possibly_incomplete = joins[1].possibly_incomplete = true;
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, joins);
     uint32_t marked = 0, first = UINT32_MAX;
     for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
         const struct shard *shard = &world_stored()->shards[i];
@@ -148,9 +139,7 @@ TEST(a_shard_of_incomplete_replicas_only_is_started_and_marked_for_good)
     snprintf(words, sizeof words, "possible loss: %u shards, the first of them %u", marked, first);
     assert_non_null(strstr(world_warning(world, "possible_loss"), words));
 
-    world_rejoin_all(world, SERVERS, 2, joins);
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, world_rejoin_all(world, SERVERS, 2));
     uint32_t still = 0;
     for (uint32_t i = 0; i < world_stored()->shard_count; i++)
         still += world_stored()->shards[i].possibly_incomplete;
@@ -161,12 +150,10 @@ TEST(a_shard_of_incomplete_replicas_only_is_started_and_marked_for_good)
 TEST(leadership_moves_to_the_replica_that_leads_fewest)
 {
     struct world *world = world_with_clients(3, 12);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     joins[2].data_cluster = 0;
     joins[0].workers = 3;
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, joins);
     uint32_t led[SERVERS + 1] = {0}, of_worker[3] = {0};
     for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
         led[world_stored()->shards[i].primary]++;
@@ -182,8 +169,7 @@ TEST(leadership_moves_to_the_replica_that_leads_fewest)
 TEST(a_shard_that_nobody_brings_stops_the_manager)
 {
     struct world *world = world_with_clients(2, 6);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     joins[1].data_cluster = joins[2].data_cluster = 0;
     world_restart_all(world, SERVERS, joins);
     assert_true(world->stopped);
@@ -199,8 +185,7 @@ TEST(a_shard_without_epochs_left_stops_the_manager)
     struct cluster_config *last = world_next(world);
     last->shards[5].epoch = CLUSTER_MAX_EPOCH;
     world_change(world, last);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     world_restart_all(world, SERVERS, joins);
     assert_true(world->stopped);
     assert_int_equal(world->stop_error, ROWAN_ETOOMANY);
@@ -226,13 +211,11 @@ TEST(a_cluster_that_ended_before_it_was_formatted_is_started_with_all_replicas)
     struct world *world = world_empty(world_store, SERVERS);
     world_join_all(world, SERVERS);
     world_settle(world);
-    struct cm_join joins[SERVERS];
     for (uint32_t formatted = 0; formatted <= SERVERS; formatted++) {
-        world_rejoin_all(world, SERVERS, 1 + formatted, joins);
+        struct cm_join *joins = world_rejoin_all(world, SERVERS, 1 + formatted);
         for (uint32_t i = formatted; i < SERVERS; i++)
             joins[i].data_cluster = 0;
-        world_restart_all(world, SERVERS, joins);
-        world_settle(world);
+        world_cold_start(world, SERVERS, joins);
         assert_false(world->stopped);
         assert_nothing_was_lost(2 + formatted);
     }
@@ -242,12 +225,10 @@ TEST(a_cluster_that_ended_before_it_was_formatted_is_started_with_all_replicas)
 TEST(nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     joins[0].data_cluster = 0; /* it was formatted, and is lost */
     joins[1].possibly_incomplete = true;
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, joins);
     assert_nothing_was_lost(2);
     assert_int_equal(world->warning_count, 0);
 }
@@ -275,8 +256,8 @@ TEST(the_first_client_waits_until_every_server_is_formatted)
     assert_int_equal(world_last(world, 20)->client_id, 1);
     assert_false(cluster_is_unwritten(world_stored()));
 
-    struct cm_join joins[SERVERS]; /* from here on who comes empty has lost its data */
-    world_rejoin_all(world, SERVERS, 1, joins);
+    /* From here on who comes empty has lost its data. */
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     for (uint32_t i = 0; i < SERVERS; i++)
         joins[i].data_cluster = 0;
     world_restart_all(world, SERVERS, joins);
@@ -307,11 +288,9 @@ TEST(who_keeps_the_first_client_waiting_is_named_once)
 TEST(the_first_client_waits_for_the_processes_in_force)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     joins[1].data_cluster = 0;
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, joins);
     assert_nothing_was_lost(2);
     world_new_id(world, 20, 9);
     assert_false(world->storing);

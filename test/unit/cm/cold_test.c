@@ -143,10 +143,7 @@ TEST(those_that_wait_are_refused_when_one_that_kept_running_comes)
 TEST(a_server_that_was_replaced_is_refused_for_good)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, world_rejoin_all(world, SERVERS, 1));
     struct cm_join old = world_join_of(1);
     old.named = true;
     old.data_cluster = 77;
@@ -160,8 +157,7 @@ TEST(a_server_that_was_replaced_is_refused_for_good)
 TEST(a_member_that_comes_while_its_successor_is_being_stored_is_replaced)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     world_restart_all(world, SERVERS, joins);
     assert_true(world->storing);
     struct cm_join old = world_join_of(1);
@@ -178,8 +174,7 @@ TEST(a_lost_answer_to_a_cold_start_is_read_again)
 {
     struct world *world = world_cluster(world_store, SERVERS);
     world_have_clients(world);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     world_restart_all(world, SERVERS, joins);
     world_answer_store(world, WORLD_UNKNOWN_LOST);
     world_settle(world); /* reads, and asks all once more */
@@ -187,7 +182,7 @@ TEST(a_lost_answer_to_a_cold_start_is_read_again)
     world_settle(world);
     assert_int_equal(world_store->version, 3);
 
-    world_rejoin_all(world, SERVERS, 2, joins);
+    joins = world_rejoin_all(world, SERVERS, 2);
     world_restart_all(world, SERVERS, joins);
     world_answer_store(world, WORLD_UNKNOWN_WON);
     world_forget(world);
@@ -206,10 +201,7 @@ TEST(a_cold_start_reserves_client_ids_and_gives_none_twice)
     world_new_id(world, 20, 9);
     world_settle(world);
     uint32_t before = world_last(world, 20)->client_id;
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, world_rejoin_all(world, SERVERS, 1));
     world_new_id(world, 20, 10);
     assert_false(world->storing);
     assert_int_equal(world_last(world, 20)->client_id, before + CM_CLIENT_ID_BLOCK);
@@ -241,8 +233,7 @@ TEST(data_without_a_cluster_is_refused)
 TEST(a_fabric_with_smaller_blocks_is_refused)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     joins[0].block_limit *= 2; /* changes nothing */
     joins[2].block_limit /= 2;
     world_restart_all(world, SERVERS, joins);
@@ -308,8 +299,7 @@ TEST(a_server_whose_place_went_with_its_old_connection_may_report_again)
 TEST(a_change_by_another_manager_keeps_those_that_wait)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, SERVERS, 1);
     world_close_all(world, SERVERS);
     world_join(world, 1, 6, &joins[0]);
     struct cluster_config *next = world_next(world);

@@ -8,11 +8,13 @@
 
 enum { SERVERS = 3 };
 
+static struct cm_join *joins;
+
 /* All servers' connections close, and their next processes report once each. */
-static struct world *world_of_waiting_servers(struct cm_join *joins)
+static struct world *world_of_waiting_servers(void)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    world_rejoin_all(world, SERVERS, 2, joins);
+    joins = world_rejoin_all(world, SERVERS, 2);
     world_close_all(world, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++) {
         world_join_once(world, server, 7, &joins[server - 1]);
@@ -33,8 +35,7 @@ static void report_twice(struct world *world, uint32_t connection, const struct 
 /* Server 1's process has died, and its connection does not tell so. */
 TEST(a_start_waits_until_everybody_has_reported_after_the_last_came)
 {
-    struct cm_join joins[SERVERS];
-    struct world *world = world_of_waiting_servers(joins);
+    struct world *world = world_of_waiting_servers();
     report_twice(world, 2, &joins[1]);
     report_twice(world, 3, &joins[2]);
     assert_false(world->storing);
@@ -56,8 +57,7 @@ TEST(a_start_waits_until_everybody_has_reported_after_the_last_came)
 /* The manager slept: what it reads of server 1 now was sent before server 3 came, by a process that has died since. */
 TEST(a_report_that_was_sent_before_the_last_came_does_not_count)
 {
-    struct cm_join joins[SERVERS];
-    struct world *world = world_of_waiting_servers(joins);
+    struct world *world = world_of_waiting_servers();
     for (uint32_t server = 2; server <= SERVERS; server++)
         report_twice(world, server, &joins[server - 1]);
     const uint64_t old = world->connections[1].registration_epoch;
@@ -72,8 +72,7 @@ TEST(a_report_that_was_sent_before_the_last_came_does_not_count)
 
 TEST(reports_from_before_a_manager_led_do_not_count)
 {
-    struct cm_join joins[SERVERS];
-    struct world *world = world_of_waiting_servers(joins);
+    struct world *world = world_of_waiting_servers();
     world_lead(world, false);
     world_lead(world, true);
     world_settle(world);
@@ -90,8 +89,7 @@ TEST(reports_from_before_a_manager_led_do_not_count)
 TEST(a_start_that_could_not_be_stored_waits_for_another_epoch)
 {
     static const enum world_outcome outcomes[] = {WORLD_ERROR, WORLD_UNKNOWN_LOST};
-    struct cm_join joins[SERVERS];
-    struct world *world = world_of_waiting_servers(joins);
+    struct world *world = world_of_waiting_servers();
     world_repeat_joins(world);
     for (int i = 0; i < 2; i++) {
         assert_true(world->storing);

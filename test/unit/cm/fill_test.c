@@ -187,10 +187,7 @@ TEST(replicas_beyond_those_wanted_leave_the_newest_first)
 static struct world *without_three(void)
 {
     struct world *world = committed_cluster();
-    const uint64_t present = last[3].manager_ns;
-    renew(world, 3);
-    run(world, FIRST_TWO, present + 2 * LEASE);
-    world_settle(world);
+    fall_silent(world);
     assert_int_equal(term(world), 2);
     world_adopt(world, 1, 2);
     world_adopt(world, 2, 2);
@@ -259,10 +256,7 @@ TEST(grants_go_on_while_a_server_comes_and_end_if_it_does_not)
 TEST(nobody_is_added_before_the_configuration_in_force_is_committed)
 {
     struct world *world = committed_cluster();
-    const uint64_t present = last[3].manager_ns;
-    renew(world, 3);
-    run(world, FIRST_TWO, present + 2 * LEASE);
-    world_settle(world);
+    fall_silent(world);
     world_close(world, 3);
     struct cm_join join = world_rejoin_of(world, 3, 1);
     world_join(world, 3, 6, &join);
@@ -328,12 +322,10 @@ TEST(only_a_server_that_has_just_reported_is_added)
 TEST(a_server_that_waits_to_be_added_holds_up_no_cold_start)
 {
     struct world *world = without_three();
-    struct cm_join join = world_rejoin_of(world, 3, 1), joins[2];
+    struct cm_join join = world_rejoin_of(world, 3, 1);
     world_join_once(world, 3, 6, &join); /* and never again */
     world->connections[3].waits = false;
-    world_rejoin_all(world, 2, 2, joins);
-    world_restart_all(world, 2, joins);
-    world_settle(world);
+    world_cold_start(world, 2, world_rejoin_all(world, 2, 2));
     assert_int_equal(term(world), 3);
     assert_int_equal(cluster_member(cm_state_config(world->state), 1)->incarnation, 200001);
     assert_int_equal(cm_state_config(world->state)->member_count, 2);

@@ -67,6 +67,19 @@ uint32_t run(struct world *world, uint32_t members, uint64_t until_ns)
     return granted;
 }
 
+uint64_t last_sign_of(struct world *world, uint32_t server)
+{
+    const uint64_t present = last[server].manager_ns;
+    renew(world, server);
+    return present;
+}
+
+void fall_silent(struct world *world)
+{
+    run(world, FIRST_TWO, last_sign_of(world, 3) + 2 * LEASE);
+    world_settle(world);
+}
+
 uint32_t committed(const struct world *world, uint64_t of)
 {
     uint32_t members = 0;
@@ -110,10 +123,7 @@ struct world *cluster_with_a_kept_member(void)
     world_have_clients(world);
     adopt_all(world);
     run(world, ALL, world->now_ns + 3 * LEASE);
-    const uint64_t present = last[3].manager_ns;
-    renew(world, 3);
-    run(world, FIRST_TWO, present + 2 * LEASE);
-    world_settle(world);
+    fall_silent(world);
     assert_true(cluster_member(cm_state_config(world->state), 3)->kept);
     return world;
 }

@@ -33,6 +33,11 @@ bool renew(struct world *world, uint32_t server);
 /* Members whose bits are set renew every quarter of a lease up to `until_ns`. Bits of those that got the last one granted. */
 uint32_t run(struct world *world, uint32_t members, uint64_t until_ns);
 
+/* The member brings back what it was told last, and is silent from now on: since when, for the manager. The third
+ * one is, until it is removed or kept. */
+uint64_t last_sign_of(struct world *world, uint32_t server);
+void fall_silent(struct world *world);
+
 /* To whom it was said that this term is committed. */
 uint32_t committed(const struct world *world, uint64_t of);
 

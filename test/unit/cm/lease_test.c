@@ -60,8 +60,7 @@ TEST(what_was_never_said_shows_nothing)
 TEST(one_member_without_a_sign_for_a_lease_stops_all_grants)
 {
     struct world *world = committed_cluster();
-    const uint64_t present = last[3].manager_ns;
-    renew(world, 3); /* brings that back */
+    const uint64_t present = last_sign_of(world, 3); /* brings that back */
     assert_int_equal(run(world, FIRST_TWO, present + LEASE), FIRST_TWO);
     assert_int_equal(run(world, FIRST_TWO, present + LEASE + 1), 0);
     assert_false(renew(world, 3)); /* its sign is as old as the lease */
@@ -109,8 +108,7 @@ TEST(a_second_renewal_answers_the_first)
 TEST(a_member_that_is_silent_for_two_leases_is_removed)
 {
     struct world *world = committed_cluster();
-    const uint64_t present = last[3].manager_ns;
-    renew(world, 3);
+    const uint64_t present = last_sign_of(world, 3);
     run(world, FIRST_TWO, present + 2 * LEASE - 1);
     assert_false(world->storing || term(world) > 1);
     world_round(world, present + 2 * LEASE);
@@ -129,8 +127,7 @@ TEST(a_member_that_is_silent_for_two_leases_is_removed)
 TEST(nobody_is_removed_while_another_one_may_be_silent_too)
 {
     struct world *world = committed_cluster();
-    const uint64_t present = last[3].manager_ns;
-    renew(world, 3);
+    const uint64_t present = last_sign_of(world, 3);
     run(world, FIRST_TWO, present + LEASE / 2);
     const uint64_t second = last[2].manager_ns;
     renew(world, 2);
@@ -290,10 +287,7 @@ TEST(who_has_never_served_may_take_its_time_to_adopt)
 TEST(only_the_newest_of_several_configurations_is_committed)
 {
     struct world *world = committed_cluster();
-    const uint64_t present = last[3].manager_ns;
-    renew(world, 3);
-    run(world, FIRST_TWO, present + 2 * LEASE);
-    world_settle(world);
+    fall_silent(world);
     const uint64_t second = last[2].manager_ns;
     renew(world, 2);
     world_adopt(world, 1, 2);
@@ -310,8 +304,7 @@ TEST(clients_get_their_first_ids_when_all_that_are_left_have_formatted)
 {
     struct world *world = committed_cluster();
     world_format_all(world, SERVERS);
-    const uint64_t present = last[1].manager_ns;
-    renew(world, 1);
+    const uint64_t present = last_sign_of(world, 1);
     run(world, 1u << 2 | 1u << 3, present + 2 * LEASE);
     world_settle(world);
     assert_null(cluster_member(cm_state_config(world->state), 1));
@@ -438,11 +431,8 @@ TEST(a_kept_member_is_done_with_until_a_cold_start)
     world_join(world, 3, 6, &join);
     assert_failure(world_last(world, 3), ROWAN_EREMOVED, "was removed");
 
-    struct cm_join joins[SERVERS];
     const uint64_t before = term(world);
-    world_rejoin_all(world, SERVERS, (uint32_t)before, joins);
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, world_rejoin_all(world, SERVERS, (uint32_t)before));
     assert_int_equal(term(world), before + 1);
     assert_false(cluster_member(cm_state_config(world->state), 3)->kept);
 }
@@ -451,10 +441,7 @@ TEST(a_cold_start_is_committed_when_the_leases_of_the_old_processes_are_over)
 {
     struct world *world = committed_cluster();
     const uint64_t granted = world->now_ns;
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
+    world_cold_start(world, SERVERS, world_rejoin_all(world, SERVERS, 1));
     assert_int_equal(term(world), 2);
     assert_false(renew(world, 1)); /* only who is added counts as present */
     adopt_all(world);

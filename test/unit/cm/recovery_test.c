@@ -30,22 +30,10 @@ static void lose(uint32_t older)
 static void forget(void)
 {
     world_store_fini(&lost_store);
-    memset(&lost_store, 0, sizeof lost_store);
     for (uint32_t server = 1; server <= SERVERS; server++) {
         cluster_release(kept[server]);
         kept[server] = NULL;
     }
-}
-
-static struct world *recovering(uint32_t servers)
-{
-    struct cm_state_options options = world_options(servers, servers < 3 ? servers : 3, 0);
-    options.recover = true;
-    options.cluster = 999;
-    struct world *world = world_create(&lost_store, &options);
-    world->stored = kept;
-    world_elect(world);
-    return world;
 }
 
 static struct cm_join join_of(uint32_t server)
@@ -57,17 +45,26 @@ static struct cm_join join_of(uint32_t server)
     return join;
 }
 
+static struct cm_join joins[SERVERS]; /* what the servers will report */
+
+static struct world *recovering(uint32_t servers)
+{
+    struct cm_state_options options = world_options(servers, servers < 3 ? servers : 3, 0);
+    options.recover = true;
+    options.cluster = 999;
+    struct world *world = world_create(&lost_store, &options);
+    world->stored = kept;
+    world_elect(world);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        joins[i] = join_of(i + 1);
+    return world;
+}
+
 /* Servers 1 to `servers` report, and bring what they stored as soon as they are asked. */
-static void join_all(struct world *world, const struct cm_join *joins, uint32_t servers)
+static void join_all(struct world *world, uint32_t servers)
 {
     for (uint32_t i = 0; i < servers; i++)
         world_join(world, i + 1, 10 + i, &joins[i]);
-}
-
-static void all_joins(struct cm_join joins[SERVERS])
-{
-    for (uint32_t i = 0; i < SERVERS; i++)
-        joins[i] = join_of(i + 1);
 }
 
 static void assert_stopped(struct world *world, int error, const char *words)
@@ -83,9 +80,7 @@ TEST(the_newest_that_any_server_brings_is_started_again)
 {
     lose(2);
     struct world *world = recovering(SERVERS);
-    struct cm_join joins[SERVERS];
-    all_joins(joins);
-    join_all(world, joins, SERVERS);
+    join_all(world, SERVERS);
     assert_true(world->storing && world->expected_version == 0);
     world_settle(world);
     const struct cluster_config *now = cm_state_config(world->state), *old = kept[1];
@@ -110,13 +105,11 @@ TEST(it_waits_for_every_server_and_for_what_each_has_stored)
 {
     lose(1);
     struct world *world = recovering(SERVERS);
-    struct cm_join joins[SERVERS];
-    all_joins(joins);
     struct cluster_config *third = kept[3];
     kept[3] = NULL;
-    join_all(world, joins, 2);
+    join_all(world, 2);
     assert_false(world->storing);
-    join_all(world, joins, SERVERS);
+    join_all(world, SERVERS);
     assert_false(world->storing);
     assert_true(world->connections[3].bring && !world->connections[1].bring);
     assert_int_equal(world_last(world, 3)->waiting_count, 1);
@@ -134,10 +127,8 @@ TEST(client_ids_go_on_in_the_next_series_when_every_server_has_stored_it)
     lose(0);
     for (uint32_t times = 1; times <= 3; times++) {
         struct world *world = recovering(SERVERS);
-        struct cm_join joins[SERVERS];
         const uint32_t before = kept[1]->next_client_id;
-        all_joins(joins);
-        join_all(world, joins, SERVERS);
+        join_all(world, SERVERS);
         world_settle(world);
         const struct cluster_config *now = cm_state_config(world->state);
         assert_int_equal(now->next_client_id, ids_series_end(before));
@@ -156,7 +147,6 @@ TEST(client_ids_go_on_in_the_next_series_when_every_server_has_stored_it)
         assert_int_equal(world_last(world, CLIENT)->client_id, ids_series_end(before));
         world_destroy(world);
         world_store_fini(&lost_store);
-        memset(&lost_store, 0, sizeof lost_store);
     }
     forget();
 }
@@ -188,10 +178,8 @@ TEST(a_server_with_an_empty_pm_counts_nowhere_and_holds_up_nothing)
 {
     lose(0);
     struct world *world = recovering(SERVERS);
-    struct cm_join joins[SERVERS];
-    all_joins(joins);
     joins[1].data_cluster = joins[1].stored_term = 0;
-    join_all(world, joins, SERVERS);
+    join_all(world, SERVERS);
     world_settle(world);
     const struct cluster_config *now = cm_state_config(world->state);
     for (uint32_t i = 0; i < now->shard_count; i++)
@@ -216,8 +204,6 @@ TEST(what_cannot_be_recovered_stops_the_manager_with_a_sentence)
     for (unsigned which = 0; which < CASES; which++) {
         lose(0);
         struct world *world = recovering(which == UNASKED ? 2 : SERVERS);
-        struct cm_join joins[SERVERS];
-        all_joins(joins);
         if (which == DAMAGED)
             joins[1].stored_term = 0;
         if (which == FOREIGN)
@@ -226,11 +212,10 @@ TEST(what_cannot_be_recovered_stops_the_manager_with_a_sentence)
             joins[1].block_limit = 4096;
         for (uint32_t i = 0; which == NOTHING && i < SERVERS; i++)
             joins[i].data_cluster = joins[i].stored_term = 0;
-        join_all(world, joins, which == UNASKED ? 2 : SERVERS);
+        join_all(world, which == UNASKED ? 2 : SERVERS);
         assert_stopped(world, expected[which].error, expected[which].words);
         world_destroy(world);
         world_store_fini(world_store);
-        memset(world_store, 0, sizeof *world_store);
     }
 }
 
@@ -239,21 +224,18 @@ TEST(a_configuration_that_makes_no_sense_is_not_taken)
     for (unsigned which = 0; which < 3; which++) {
         lose(0);
         struct world *world = recovering(SERVERS);
-        struct cm_join joins[SERVERS];
-        all_joins(joins);
         if (which == 0)
             kept[2]->has_secret = false;
         else if (which == 1)
             kept[2]->cluster = 78; /* its data are not of that one */
         else
             kept[2]->term = UINT64_MAX;
-        join_all(world, joins, SERVERS);
+        join_all(world, SERVERS);
         assert_false(world->storing || world->stopped);
         assert_true(world->connections[2].bring);
         world_destroy(world);
         forget();
         world_store_fini(world_store);
-        memset(world_store, 0, sizeof *world_store);
     }
 }
 

@@ -256,8 +256,7 @@ TEST(who_ceases_to_lead_tells_all_and_counts_on_none)
 
     world_lead(world, true);
     world_settle(world);
-    struct cm_join joins[2];
-    world_rejoin_all(world, 2, 1, joins);
+    struct cm_join *joins = world_rejoin_all(world, 2, 1);
     world_close_all(world, 2);
     world_join(world, 30, 7, &joins[0]); /* no member is here: it waits */
     assert_configuration(world_last(world, 30), 7, 0, false);

@@ -14,6 +14,7 @@ void world_store_fini(struct world_store *store)
 {
     for (uint64_t i = 1; i <= store->version; i++)
         cluster_release(store->history[i]);
+    memset(store, 0, sizeof *store);
 }
 
 struct world_store *world_store;
@@ -366,11 +367,12 @@ static void remember_report(struct world_store *store, const struct cm_join *joi
     store->reports[store->report_count++] = *join;
 }
 
-void world_rejoin_all(const struct world *world, uint32_t servers, uint32_t round,
-                      struct cm_join *joins)
+struct cm_join *world_rejoin_all(const struct world *world, uint32_t servers, uint32_t round)
 {
+    static struct cm_join joins[CLUSTER_MAX_MEMBERS];
     for (uint32_t i = 0; i < servers; i++)
         joins[i] = world_rejoin_of(world, i + 1, round);
+    return joins;
 }
 
 void world_restart_all(struct world *world, uint32_t servers, const struct cm_join *joins)
@@ -378,6 +380,12 @@ void world_restart_all(struct world *world, uint32_t servers, const struct cm_jo
     world_close_all(world, servers);
     for (uint32_t server = 1; server <= servers; server++)
         world_join(world, server, 200 + server, &joins[server - 1]);
+}
+
+void world_cold_start(struct world *world, uint32_t servers, const struct cm_join *joins)
+{
+    world_restart_all(world, servers, joins);
+    world_settle(world);
 }
 
 void world_join_once(struct world *world, uint32_t connection, uint32_t tag,

@@ -103,7 +103,7 @@ struct world {
     struct world_connection connections[64];
 };
 
-void world_store_fini(struct world_store *store);
+void world_store_fini(struct world_store *store); /* it may be used again, empty */
 
 /* Fixture: each test starts with an empty `world_store`. */
 extern struct world_store *world_store;
@@ -191,12 +191,12 @@ void world_format_all(struct world *world, uint32_t servers);
 /* A client gets an id, by a change of the configuration if it is the first; nothing sent is remembered. */
 void world_have_clients(struct world *world);
 
-/* The reports of servers 1 to `servers` after the round-th restart, with whole data. */
-void world_rejoin_all(const struct world *world, uint32_t servers, uint32_t round,
-                      struct cm_join *joins);
+/* The reports of servers 1 to `servers` after the round-th restart, with whole data; the test's until the next call. */
+struct cm_join *world_rejoin_all(const struct world *world, uint32_t servers, uint32_t round);
 
-/* All servers' connections 1 to `servers` close, open again and bring these reports. */
+/* All servers' connections 1 to `servers` close, open again and bring these reports; and what follows is settled. */
 void world_restart_all(struct world *world, uint32_t servers, const struct cm_join *joins);
+void world_cold_start(struct world *world, uint32_t servers, const struct cm_join *joins);
 
 /* A manager that leads a cluster of these servers, formatted, without clients yet; settled; nothing sent is
  * remembered. */
