@@ -104,8 +104,7 @@ TEST(nothing_is_served_before_its_configuration_is_committed)
     stage_commit(stage, 2);
     assert_int_equal(status_of_put(stage, client, LED), ROWAN_EBUSY);
     stage_commit(stage, 1);
-    stage_put(stage, client, stage_key_of(LED));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, stage_key_of(LED));
     assert_int_equal(next_reply(stage).status, 0);
 }
 
@@ -303,7 +302,7 @@ static struct shown ask_suffix(struct landing *landing, uint64_t after)
     body.epoch = 2;
     body.after = after;
     stage->fabric->taken = stage->fabric->sent_count;
-    landing_tell(landing->peer, &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body));
+    stage_tell(landing->peer, 7, &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body));
     stage_pass(stage, NS_PER_S);
     const Rowan__ControlMessage *message;
     bool found = false;
@@ -353,8 +352,7 @@ TEST(a_deposed_primary_answers_when_its_writes_have_landed_and_shows_them_as_a_b
     stage_answer_suffixes(stage, version_make(1, 1));
     stage_land_all(stage);
     stage->operations = operation - 1; /* the client has not heard of it, and asks again */
-    stage_put(stage, client, stage_key_of(LED));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, stage_key_of(LED));
     assert_int_equal(next_reply(stage).version, version_make(1, 1));
 }
 
@@ -456,8 +454,7 @@ TEST(a_shard_that_is_led_here_again_by_the_newest_configuration_returns_to_its_w
     stage_pass(stage, 10 * NS_PER_MS);
     stage_answer_suffixes(stage, version_make(1, 1));
     stage_land_all(stage);
-    stage_put(stage, client, stage_key_of(LED));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, stage_key_of(LED));
     assert_int_equal(next_reply(stage).version, version_make(3, 1));
 }
 
@@ -483,8 +480,7 @@ TEST(a_write_in_doubt_is_not_carried_out_again_where_a_worker_here_is_to_lead_ag
     client = stage_client_again(stage, id);
     stage->fabric->taken = stage->fabric->sent_count;
     stage->operations = 0;
-    stage_put(stage, client, stage_key_of(LED));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, stage_key_of(LED));
     assert_int_equal(next_reply(stage).version, version_make(1, 1));
 }
 

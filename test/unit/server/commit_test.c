@@ -50,8 +50,7 @@ TEST(a_commit_version_is_spread_15_ms_after_it_changed_and_once)
     struct puppet_conn *client = stage_client(stage);
     uint32_t entries;
 
-    stage_put(stage, client, stage_key_of(0));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, stage_key_of(0));
     assert_int_equal(stage->wake_ns, stage->now_ns + SPREAD_NS);
     stage_pass(stage, SPREAD_NS - 1);
     assert_int_equal(spread(stage, 0, 0, &entries), 0);
@@ -65,8 +64,7 @@ TEST(a_commit_version_is_spread_15_ms_after_it_changed_and_once)
     stage_pass(stage, 60 * NS_PER_S);
     assert_int_equal(stage->fabric->log_count, sent);
     assert_int_equal(stage->wake_ns, WAKE_NEVER);
-    stage_put(stage, client, stage_key_of(0));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, stage_key_of(0));
     stage_pass(stage, SPREAD_NS - 1);
     assert_int_equal(spread(stage, sent, 0, &entries), 0);
     stage_pass(stage, 1);
@@ -76,8 +74,7 @@ TEST(a_commit_version_is_spread_15_ms_after_it_changed_and_once)
 /* A store that no fence follows is lost with the power. */
 TEST(a_commit_version_is_fenced_in_the_log)
 {
-    stage_put(stage, stage_client(stage), stage_key_of(0));
-    stage_land_all(stage);
+    stage_put_lands(stage, stage_client(stage), stage_key_of(0));
     uint64_t fences = atomic_load(&stage->heap->fences);
 
     stage_pass(stage, SPREAD_NS);
@@ -93,8 +90,7 @@ TEST(shards_that_change_together_share_an_entry)
     uint32_t entries;
 
     for (unsigned i = 0; i < 30; i++) {
-        stage_put(stage, client, stage_key_of(i % 3));
-        stage_land_all(stage);
+        stage_put_lands(stage, client, stage_key_of(i % 3));
         stage->now_ns += NS_PER_MS / 4;
     }
     stage_pass(stage, 2 * SPREAD_NS);
@@ -125,8 +121,7 @@ TEST(a_write_that_is_not_durable_here_is_not_covered)
     uint32_t entries;
 
     stage_hold_fences(stage, true);
-    stage_put(stage, stage_client(stage), stage_key_of(0));
-    stage_land_all(stage);
+    stage_put_lands(stage, stage_client(stage), stage_key_of(0));
     stage->now_ns += NS_PER_S;
     stage_land_all(stage);
     assert_int_equal(spread(stage, 0, 0, &entries), 0);
@@ -139,8 +134,7 @@ TEST(a_peer_that_comes_back_is_told_all_figures_again)
     uint32_t entries;
 
     stage_put(stage, client, stage_key_of(0));
-    stage_put(stage, client, stage_key_of(1));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, stage_key_of(1));
     stage_pass(stage, SPREAD_NS);
     uint32_t sent = stage->fabric->log_count;
 
@@ -156,8 +150,7 @@ TEST(a_peer_without_room_is_told_when_it_has_some)
 {
     uint32_t entries;
 
-    stage_put(stage, stage_client(stage), stage_key_of(0));
-    stage_land_all(stage);
+    stage_put_lands(stage, stage_client(stage), stage_key_of(0));
     stage->peer->no_rowan_room = true;
     stage_pass(stage, NS_PER_S);
     assert_int_equal(spread(stage, 0, 0, &entries), 0);
@@ -280,8 +273,7 @@ static void fill_segment(struct stage *stage, struct puppet_conn *client)
             bytes--;
         left -= entry_bytes(&format, key_bytes, bytes);
         stage_ask(stage, client, MESSAGE_PUT, key, key_bytes, value, bytes, 0);
-        stage_land_all(stage);
-        assert_int_equal(stage_reply(stage).status, 0);
+        stage_land_done(stage);
     }
     assert_int_equal(left, 0);
     free(value);
@@ -353,15 +345,12 @@ TEST(a_full_log_fails_nothing_and_commit_versions_wait)
 
 static void ask_fetch(struct stage *stage, uint32_t shard, uint64_t first, uint64_t last)
 {
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     Rowan__Fetch fetch = ROWAN__FETCH__INIT;
 
     fetch.shard = shard;
     fetch.first = first;
     fetch.last = last;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FETCH;
-    message.fetch = &fetch;
-    landing_tell(stage->peer, &message);
+    stage_tell(stage->peer, 7, &CONTROL_MESSAGE(FETCH, fetch, &fetch));
 }
 
 /* Ten versions of each of the three shards it leads; the third of each has two blocks. */
@@ -439,8 +428,7 @@ TEST(a_version_in_a_segment_that_is_used_up_is_found_too)
     struct puppet_conn *client = stage_client(stage);
 
     fill_segment(stage, client);
-    stage_put(stage, client, stage_key_of(0));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, stage_key_of(0));
     uint32_t sent = stage->fabric->sent_count;
 
     ask_fetch(stage, 0, version_make(1, 2), version_make(1, 2));

@@ -89,13 +89,8 @@ static struct bundle *add_gone(struct bundle *bundle, uint64_t first, uint64_t l
 
 static void bring(struct landing *landing, struct bundle *bundle)
 {
-    static uint8_t bytes[CONTROL_MAX_BYTES];
-    size_t count = control_encode(9, &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &bundle->body),
-                                  bytes, sizeof bytes);
-
-    assert_true(count > 0);
     landing->stage->fabric->taken = landing->stage->fabric->sent_count;
-    puppet_message(landing->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+    stage_tell(landing->peer, 9, &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &bundle->body));
     stage_run(landing->stage);
 }
 
@@ -188,10 +183,8 @@ static bool holds(const struct stage *stage)
 /* Version 2 of 3 has not landed, and is asked for. */
 static struct landing with_hole(struct stage *stage)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 1, 3);
 
-    landing_put(&landing, 1);
-    landing_put(&landing, 3);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 3));
     stage_run(stage);
     landing_assert_fetch(&landing, 2, 2);
@@ -202,14 +195,9 @@ static struct landing with_hole(struct stage *stage)
 /* A server that started again, whose primary reconciles: it lacks version (1, 2), and nothing is committed. */
 static struct landing reconciled(struct stage *stage)
 {
-    struct landing landing = landing_begin(stage);
-
-    landing_put(&landing, 1);
-    landing_put(&landing, 3);
+    landing_with(stage, 1, 3);
     stage_run(stage);
-    stage_restart(stage);
-    stage_begin(stage);
-    return landing_begin(stage);
+    return landing_return(stage);
 }
 
 /* --- answers to Fetch --- */
@@ -407,9 +395,7 @@ TEST(a_suffix_of_data_that_may_be_incomplete_is_held_until_the_reconciliation_is
 
     assert_false(holds(stage)); /* nobody cleans where it lies */
     stage->boot++;
-    stage_restart(stage);
-    stage_begin(stage);
-    landing = landing_begin(stage);
+    landing = landing_return(stage);
     const struct reclaim *reclaim = &digest_of(stage)->common->reclaim;
     assert_true(holds(stage));
     assert_int_equal(reclaim_since(&digest_of(stage)->reclaim), atomic_load(&reclaim->epoch));
@@ -522,9 +508,7 @@ TEST(what_a_start_has_found_is_not_stored_again)
     landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
     stage_run(stage);
     stage->boot++; /* now each replica may lack anything, and all is reconciled */
-    stage_restart(stage);
-    stage_begin(stage);
-    landing = landing_begin(stage);
+    landing = landing_return(stage);
     assert_int_equal(bring_put(&landing, 3, version_make(1, 1)), 0);
     assert_int_equal(kept_bytes(stage), 0);
     assert_int_equal(bring_put(&landing, 3, version_make(1, 2)), 0);
@@ -540,9 +524,7 @@ TEST(what_came_by_message_is_found_by_a_start)
     bring(&landing, add(stage, bundle_of(2), version_make(1, 2), 5, 0, 1));
     bring(&landing, add(stage, bundle_of(2), version_make(1, 4), LONG_BYTES, 0, 100));
     assert_int_equal(applied(stage), before + 1);
-    stage_restart(stage);
-    stage_begin(stage);
-    landing = landing_begin(stage);
+    landing = landing_return(stage);
     const uint64_t kept = kept_bytes(stage);
 
     assert_int_equal(bring_put(&landing, 3, version_make(1, 2)), 0);

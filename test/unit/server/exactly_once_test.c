@@ -140,8 +140,7 @@ TEST(a_retry_takes_the_place_of_its_original_that_waits)
     stage_run(stage);
     assert_false(puppet_lives(stage->fabric, STAGE_WORKER, client));
     assert_true(stage_is_quiet(stage));
-    stage_land_all(stage);
-    assert_int_equal(stage_reply(stage).status, 0);
+    stage_land_done(stage);
     answer(stage, 1, 0);
     assert_true(stage_is_quiet(stage));
     assert_int_equal(version_now(stage), 0);
@@ -189,8 +188,7 @@ TEST(a_write_without_effect_is_judged_anew)
     stage_land_all(stage);
     answer(stage, 1, ROWAN_EVERSION);
     answer(stage, 2, ROWAN_ENOTFOUND);
-    stage_put(stage, stage_client(stage), KEY);
-    stage_land_all(stage);
+    stage_put_lands(stage, stage_client(stage), KEY);
     uint64_t version = stage_reply(stage).version;
 
     ask(stage, client, MESSAGE_PUT_IF, 1, 1, version);
@@ -257,30 +255,22 @@ TEST(numbers_that_no_client_sends_end_its_connection)
     assert_true(puppet_lives(stage->fabric, STAGE_WORKER, other));
 }
 
-static void let_pass(struct stage *stage, uint64_t seconds)
-{
-    for (uint64_t i = 0; i < seconds; i++) {
-        stage->now_ns += NS_PER_S;
-        stage_run(stage);
-    }
-}
-
 TEST(a_client_is_forgotten_two_minutes_after_its_last_connection)
 {
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
 
     uint64_t version = lands(stage, client, MESSAGE_PUT, 1, 1, 0).version;
 
-    let_pass(stage, 200); /* connected, so its time does not run */
+    stage_pass(stage, 200 * NS_PER_S); /* connected, so its time does not run */
     puppet_close(client, ROWAN_ECLOSED);
     stage_run(stage);
     assert_true(stage->wake_ns <= stage->now_ns + 120 * NS_PER_S);
-    let_pass(stage, 119);
+    stage_pass(stage, 119 * NS_PER_S);
     client = comes_back(stage);
     assert_int_equal(lands(stage, client, MESSAGE_PUT, 1, 1, 0).version, version);
     puppet_close(client, ROWAN_ECLOSED);
     stage_run(stage);
-    let_pass(stage, 121);
+    stage_pass(stage, 121 * NS_PER_S);
     client = comes_back(stage);
     assert_true(lands(stage, client, MESSAGE_PUT, 1, 1, 0).version > version);
 }
@@ -310,7 +300,7 @@ TEST(a_write_may_end_when_its_client_is_forgotten)
     stage_run(stage);
     puppet_close(client, ROWAN_ECLOSED);
     stage_run(stage);
-    let_pass(stage, 121);
+    stage_pass(stage, 121 * NS_PER_S);
     stage_land_all(stage);
     assert_true(stage_is_quiet(stage));
     uint64_t version = version_now(stage);
@@ -334,7 +324,7 @@ TEST(many_clients_leave_and_are_forgotten_together)
     }
     uint64_t version = version_now(stage);
 
-    let_pass(stage, 121);
+    stage_pass(stage, 121 * NS_PER_S);
     struct puppet_conn *client = stage_client_again(stage, 1001);
 
     assert_true(lands(stage, client, MESSAGE_PUT, 1, 1, 0).version > version);

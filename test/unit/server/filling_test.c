@@ -245,7 +245,6 @@ TEST(without_memory_a_filling_begins_later_and_that_is_told)
 TEST(nothing_is_settled_everywhere_while_a_replica_fills)
 {
     const uint64_t begun = version_make(2, 0);
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     Rowan__SettledIs body = ROWAN__SETTLED_IS__INIT;
     Rowan__ShardSettled row = ROWAN__SHARD_SETTLED__INIT, *rows = &row;
 
@@ -257,9 +256,8 @@ TEST(nothing_is_settled_everywhere_while_a_replica_fills)
     row.settled = begun;
     body.n_shards = 1;
     body.shards = &rows;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SETTLED_IS;
-    message.settled_is = &body;
-    landing_tell(stage->peer, &message);
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(SETTLED_IS, settled_is, &body);
+    stage_tell(stage->peer, 7, &message);
     stage_pass(stage, 2 * NS_PER_S);
     const struct shard_state *shard = worker_of(stage)->shards[LED];
     assert_true(atomic_load(&shard->dur_settled) == begun);
@@ -269,7 +267,7 @@ TEST(nothing_is_settled_everywhere_while_a_replica_fills)
         stage_pass(stage, 10 * NS_PER_MS);
     }
     assert_true(tells_filled(stage, LED, 2));
-    landing_tell(stage->peer, &message);
+    stage_tell(stage->peer, 7, &message);
     stage_pass(stage, 2 * NS_PER_S);
     assert_true(atomic_load(&shard->everywhere) == begun);
 }
@@ -311,7 +309,6 @@ static int bring(struct stage *stage, struct puppet_conn *peer, uint64_t version
                                         .blocks = 1};
     ProtobufCBinaryData data = {.data = block};
     Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
-    uint8_t bytes[2048];
 
     data.len = entry_encode_block(&format, &header, key, "value", block);
     body.shard = STAGE_BACKED;
@@ -319,10 +316,8 @@ static int bring(struct stage *stage, struct puppet_conn *peer, uint64_t version
     body.n_blocks = !last;
     body.blocks = &data;
     body.last = last;
-    size_t count = control_encode(5, &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &body), bytes,
-                                  sizeof bytes);
     stage->fabric->taken = stage->fabric->sent_count;
-    puppet_message(peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+    stage_tell(peer, 5, &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &body));
     stage_pass(stage, 10 * NS_PER_MS);
     const Rowan__ControlMessage *message;
     uint32_t tag;

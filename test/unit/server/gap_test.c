@@ -39,9 +39,8 @@ TEST(a_damaged_block_holds_up_nobody_and_is_fetched)
 /* As when the commit versions, too, are what was hit; and nobody writes any more. */
 TEST(a_damaged_commit_version_is_made_good_by_the_next)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 2);
 
-    landing_put(&landing, 2);
     uint64_t offset = landing.offset;
 
     landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
@@ -277,21 +276,7 @@ TEST(a_gap_that_lies_hides_nothing_behind_it)
 /* A value of 1 MiB, with another entry between its first block and its second: it is copied to be in one piece. */
 static void land_parted(struct landing *landing, uint64_t version)
 {
-    static uint8_t value[ENTRY_MAX_VALUE_BYTES];
-    const struct entry_format format = stage_format(landing->stage);
-    const char *key = stage_key_of(STAGE_BACKED);
-    struct entry_header header = {.type = ENTRY_PUT,
-                                  .shard = STAGE_BACKED,
-                                  .version = version,
-                                  .key_bytes = (uint16_t)strlen(key),
-                                  .value_bytes = sizeof value};
-
-    header.blocks = (uint16_t)entry_blocks(&format, header.key_bytes, header.value_bytes);
-    for (; header.block < header.blocks; header.block++) {
-        landing_block(landing, header, key, value);
-        if (header.block == 0)
-            landing_commit(landing, STAGE_BACKED, version_make(1, 0));
-    }
+    landing_long(landing, version, ENTRY_MAX_VALUE_BYTES, version_make(1, 0));
 }
 
 static struct digest *digest_of(const struct stage *stage)
@@ -345,8 +330,7 @@ TEST(a_damaged_entry_supersedes_no_long_one)
 TEST(a_long_entry_of_a_settled_epoch_is_taken)
 {
     for (unsigned starts = 1; starts < 3; starts++) {
-        stage_restart(stage);
-        stage_begin(stage);
+        stage_return(stage);
     }
     struct landing landing = landing_begin(stage);
 

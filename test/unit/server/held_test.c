@@ -60,8 +60,7 @@ TEST(the_roles_hold_all_until_their_shards_are_handed_out)
 TEST(a_worker_holds_all_while_it_reconciles_data_that_may_be_incomplete)
 {
     stage->boot++;
-    stage_restart(stage);
-    stage_begin(stage);
+    stage_return(stage);
     assert_int_equal(since(stage, 1), 1);
 }
 
@@ -196,7 +195,7 @@ static void ask(struct stage *stage, uint64_t first, uint64_t last)
     fetch.shard = SHARD;
     fetch.first = version_make(1, first);
     fetch.last = version_make(1, last);
-    landing_tell(stage->peer, &CONTROL_MESSAGE(FETCH, fetch, &fetch));
+    stage_tell(stage->peer, 7, &CONTROL_MESSAGE(FETCH, fetch, &fetch));
 }
 
 /* Of the versions up to 16, those that were brought since then (low half of the word), and told to be gone. */

@@ -13,10 +13,8 @@
 
 TEST(a_hole_is_asked_for_until_it_is_filled)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 1, 4);
 
-    landing_put(&landing, 1);
-    landing_put(&landing, 4);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 4));
     stage_run(stage);
     landing_assert_fetch(&landing, 2, 3);
@@ -78,9 +76,8 @@ TEST(a_question_is_soon_asked_again_on_a_new_connection)
 /* What was asked for comes one by one: that is not asked for again and again. */
 TEST(a_hole_that_is_filled_from_the_front_is_not_asked_for_anew)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 9);
 
-    landing_put(&landing, 9);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 9));
     stage_run(stage);
     landing_assert_fetch(&landing, 1, 8);
@@ -95,10 +92,8 @@ TEST(a_hole_that_is_filled_from_the_front_is_not_asked_for_anew)
 
 TEST(the_next_hole_is_asked_for_at_once)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 2, 4);
 
-    landing_put(&landing, 2);
-    landing_put(&landing, 4);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 5));
     stage_run(stage);
     landing_assert_fetch(&landing, 1, 1);
@@ -115,10 +110,8 @@ TEST(the_next_hole_is_asked_for_at_once)
 
 TEST(versions_above_the_commit_version_are_not_missed)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 1, 3);
 
-    landing_put(&landing, 1);
-    landing_put(&landing, 3);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
     stage_pass(stage, NS_PER_S);
     landing_assert_no_fetch(&landing);
@@ -128,9 +121,8 @@ TEST(versions_above_the_commit_version_are_not_missed)
 
 TEST(commit_versions_of_another_epoch_or_shard_are_ignored)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 1);
 
-    landing_put(&landing, 1);
     landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
     landing_commit(&landing, STAGE_BACKED, version_make(2, 9));
     landing_commit(&landing, STAGE_BACKED, version_make(0, 9));
@@ -150,9 +142,7 @@ TEST(commit_versions_of_another_epoch_or_shard_are_ignored)
 /* Log reconciliation may bring more: its checksum must not be compared yet. */
 TEST(a_backup_is_busy_until_its_epoch_has_a_commit_version)
 {
-    stage_restart(stage);
-    stage_begin(stage);
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_return(stage);
 
     assert_true(landing_ask(&landing).busy);
     landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
@@ -162,7 +152,6 @@ TEST(a_backup_is_busy_until_its_epoch_has_a_commit_version)
 /* By message, so that it hears it also where nothing can land. */
 static void tell_commit(struct landing *landing, uint32_t epoch, uint64_t commit)
 {
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     Rowan__SettledIs body = ROWAN__SETTLED_IS__INIT;
     Rowan__ShardSettled row = ROWAN__SHARD_SETTLED__INIT, *rows = &row;
 
@@ -171,17 +160,13 @@ static void tell_commit(struct landing *landing, uint32_t epoch, uint64_t commit
     row.commit = commit;
     body.n_shards = 1;
     body.shards = &rows;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SETTLED_IS;
-    message.settled_is = &body;
-    landing_tell(landing->peer, &message);
+    stage_tell(landing->peer, 7, &CONTROL_MESSAGE(SETTLED_IS, settled_is, &body));
     stage_run(landing->stage);
 }
 
 TEST(a_backup_hears_by_message_that_its_epoch_has_begun_and_nothing_more)
 {
-    stage_restart(stage);
-    stage_begin(stage);
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_return(stage);
 
     tell_commit(&landing, 2, version_make(2, 5));
     tell_commit(&landing, 2, version_make(3, 0));
@@ -197,8 +182,7 @@ TEST(a_backup_hears_by_message_that_its_epoch_has_begun_and_nothing_more)
 TEST(a_commit_version_settles_the_epochs_before)
 {
     for (unsigned starts = 1; starts < 3; starts++) {
-        stage_restart(stage);
-        stage_begin(stage);
+        stage_return(stage);
     }
     struct landing landing = landing_begin(stage);
 
@@ -278,7 +262,7 @@ static uint64_t ask_page(struct landing *landing, uint64_t cursor, uint64_t *nex
     body.shard = STAGE_BACKED;
     body.epoch = 2;
     body.cursor = cursor;
-    landing_tell(landing->peer, &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body));
+    stage_tell(landing->peer, 7, &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body));
     stage_run(landing->stage);
     do
         sent = puppet_take(landing->stage->fabric);
@@ -304,9 +288,7 @@ TEST(a_long_suffix_is_told_in_pages_each_entry_once)
     for (uint64_t counter = 1; counter <= ENTRIES; counter++)
         landing_put(&landing, counter);
     stage_run(stage);
-    stage_restart(stage);
-    stage_begin(stage);
-    landing = landing_begin(stage);
+    landing = landing_return(stage);
     do
         cursor = ask_page(&landing, cursor, &next);
     while (++pages < MOST_PAGES && cursor);

@@ -67,16 +67,14 @@ TEST(a_join_is_repeated_until_a_configuration_comes)
     assert_int_equal(count_joins(), 1);
     assert_int_equal(data_cluster, 0);
     assert_false(formatted);
-    stage_configure(&stage, stage.config);
-    stage_run(&stage);
+    stage_adopt(&stage);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(count_joins(), 1);
         assert_int_equal(data_cluster, stage.config->cluster);
         assert_true(formatted);
         pass(NS_PER_S);
     }
-    stage_configure(&stage, stage.config);
-    stage_run(&stage);
+    stage_adopt(&stage);
     count_joins();
     pass(60 * NS_PER_S);
     assert_int_equal(count_joins(), 0);
@@ -112,18 +110,11 @@ TEST(the_report_that_it_serves_is_not_lost_to_an_answer_that_crosses_it)
 
 static void tell_round(uint64_t round)
 {
-    uint8_t bytes[128];
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
 
     is.registration_epoch = round;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS;
-    message.configuration_is = &is;
-    size_t count = control_encode(stage_join_tag(&stage), &message, bytes, sizeof bytes);
-
-    puppet_message(puppet_find(stage.fabric, STAGE_CONTROL, "puppet:cm"), bytes, (uint32_t)count,
-                   NULL, 0, NULL, 0);
-    stage_run(&stage);
+    stage_cm_tells(&stage, stage_join_tag(&stage),
+                   &CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));
     stage_run(&stage);
 }
 
@@ -148,8 +139,7 @@ TEST(a_new_round_is_answered_at_once_and_on_its_connection_only)
 
 TEST(a_join_that_found_no_room_is_sent_again_also_to_the_next_cm)
 {
-    stage_configure(&stage, stage.config);
-    stage_run(&stage);
+    stage_adopt(&stage);
     puppet_close(puppet_find(stage.fabric, STAGE_CONTROL, "puppet:cm"), ROWAN_ECLOSED);
     stage_run(&stage);
     pass(NS_PER_S); /* it connects again */
@@ -163,8 +153,7 @@ TEST(a_join_that_found_no_room_is_sent_again_also_to_the_next_cm)
     cm->room = UINT32_MAX;
     pass(NS_PER_S);
     assert_int_equal(count_joins(), 1);
-    stage_configure(&stage, stage.config);
-    stage_run(&stage);
+    stage_adopt(&stage);
     pass(60 * NS_PER_S);
     assert_int_equal(count_joins(), 0);
 }

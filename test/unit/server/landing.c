@@ -11,15 +11,6 @@
 
 #include "common/entry/commit.h"
 
-void landing_tell(struct puppet_conn *conn, Rowan__ControlMessage *message)
-{
-    uint8_t bytes[256];
-    size_t count = control_encode(7, message, bytes, sizeof bytes);
-
-    assert_true(count > 0);
-    puppet_message(conn, bytes, (uint32_t)count, NULL, 0, NULL, 0);
-}
-
 struct landing landing_begin(struct stage *stage)
 {
     const struct fabric_identity id = {
@@ -37,6 +28,21 @@ struct landing landing_begin(struct stage *stage)
     return landing;
 }
 
+struct landing landing_return(struct stage *stage)
+{
+    stage_return(stage);
+    return landing_begin(stage);
+}
+
+struct landing landing_with_all(struct stage *stage, const uint64_t *counters, size_t count)
+{
+    struct landing landing = landing_begin(stage);
+
+    for (size_t i = 0; i < count; i++)
+        landing_put(&landing, counters[i]);
+    return landing;
+}
+
 uint64_t landing_block(struct landing *landing, struct entry_header header, const char *key,
                        const void *value)
 {
@@ -51,7 +57,8 @@ uint64_t landing_block(struct landing *landing, struct entry_header header, cons
     return offset;
 }
 
-uint64_t landing_put(struct landing *landing, uint64_t counter)
+uint64_t landing_put_of(struct landing *landing, uint64_t counter, uint32_t client,
+                        uint32_t operation)
 {
     const char *key = stage_key_of(STAGE_BACKED);
 
@@ -61,8 +68,34 @@ uint64_t landing_put(struct landing *landing, uint64_t counter)
                                                .version = version_make(1, counter),
                                                .key_bytes = (uint16_t)strlen(key),
                                                .value_bytes = 5,
-                                               .blocks = 1},
+                                               .blocks = 1,
+                                               .client_id = client,
+                                               .operation = operation},
                          key, "value");
+}
+
+uint64_t landing_put(struct landing *landing, uint64_t counter)
+{
+    return landing_put_of(landing, counter, 0, 0);
+}
+
+void landing_long(struct landing *landing, uint64_t version, uint32_t value_bytes, uint64_t between)
+{
+    static uint8_t value[ENTRY_MAX_VALUE_BYTES];
+    const struct entry_format format = stage_format(landing->stage);
+    const char *key = stage_key_of(STAGE_BACKED);
+    struct entry_header header = {.type = ENTRY_PUT,
+                                  .shard = STAGE_BACKED,
+                                  .version = version,
+                                  .key_bytes = (uint16_t)strlen(key),
+                                  .value_bytes = value_bytes};
+
+    header.blocks = (uint16_t)entry_blocks(&format, header.key_bytes, value_bytes);
+    for (; header.block < header.blocks; header.block++) {
+        landing_block(landing, header, key, value);
+        if (between && header.block == 0)
+            landing_commit(landing, STAGE_BACKED, between);
+    }
 }
 
 void landing_value(struct landing *landing, const void *value, uint32_t bytes)
@@ -136,18 +169,12 @@ struct landing_said landing_ask(struct landing *landing)
 
     stage_run(stage); /* all that has landed is digested before control answers */
     uint32_t before = stage->fabric->sent_count;
-    Rowan__ControlMessage status = ROWAN__CONTROL_MESSAGE__INIT,
-                          walk = ROWAN__CONTROL_MESSAGE__INIT;
     Rowan__GetStatus get = ROWAN__GET_STATUS__INIT;
     Rowan__GetChecksum digest = ROWAN__GET_CHECKSUM__INIT;
 
-    status.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
-    status.get_status = &get;
-    walk.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CHECKSUM;
-    walk.get_checksum = &digest;
     digest.shard = STAGE_BACKED;
-    landing_tell(landing->tool, &status);
-    landing_tell(landing->tool, &walk);
+    stage_tell(landing->tool, 7, &CONTROL_MESSAGE(GET_STATUS, get_status, &get));
+    stage_tell(landing->tool, 7, &CONTROL_MESSAGE(GET_CHECKSUM, get_checksum, &digest));
     stage_run(stage);
     for (uint32_t i = before; i < stage->fabric->sent_count; i++) {
         const struct puppet_sent *sent = &stage->fabric->sent[i];

@@ -13,16 +13,27 @@ struct landing {
     uint64_t offset;                 /* of what lands next */
 };
 
-/* Both connect. */
+/* Both connect; to a server that has started again, and is in an epoch that has not begun; or these counters land then. */
 struct landing landing_begin(struct stage *stage);
+struct landing landing_return(struct stage *stage);
+struct landing landing_with_all(struct stage *stage, const uint64_t *counters, size_t count);
+#define landing_with(stage, ...)                                                                   \
+    landing_with_all(stage, (const uint64_t[]){__VA_ARGS__},                                       \
+                     sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 
 /* A block; returns its place. A put of counter `counter` in epoch 1, of STAGE_BACKED. An entry of commit
  * versions with that value; or of one shard. Nobody is polled. */
 uint64_t landing_block(struct landing *landing, struct entry_header header, const char *key,
                        const void *value);
 uint64_t landing_put(struct landing *landing, uint64_t counter);
+uint64_t landing_put_of(struct landing *landing, uint64_t counter, uint32_t client,
+                        uint32_t operation);
 void landing_value(struct landing *landing, const void *value, uint32_t bytes);
 void landing_commit(struct landing *landing, uint16_t shard, uint64_t version);
+
+/* A put of several blocks; unless it is 0, that commit version lands between its first block and its second. */
+void landing_long(struct landing *landing, uint64_t version, uint32_t value_bytes,
+                  uint64_t between);
 
 /* The open segment is sealed; what comes lands in the next one. */
 void landing_seal(struct landing *landing);
@@ -39,8 +50,5 @@ struct landing_said {
     uint64_t commit, version, settled, segments_free, segments_used, segments_committed;
 };
 struct landing_said landing_ask(struct landing *landing);
-
-/* A control message comes on the connection. */
-void landing_tell(struct puppet_conn *conn, Rowan__ControlMessage *message);
 
 #endif

@@ -97,14 +97,11 @@ static void answer(struct stage *stage, uint32_t tag, uint64_t manager, uint64_t
                    bool granted)
 {
     Rowan__LeaseIs is = ROWAN__LEASE_IS__INIT;
-    uint8_t bytes[128];
 
     is.manager = manager;
     is.manager_ns = manager_ns;
     is.granted = granted;
-    const size_t count =
-        control_encode(tag, &CONTROL_MESSAGE(LEASE_IS, lease_is, &is), bytes, sizeof bytes);
-    puppet_message(manager_conn(stage), bytes, (uint32_t)count, NULL, 0, NULL, 0);
+    stage_tell(manager_conn(stage), tag, &CONTROL_MESSAGE(LEASE_IS, lease_is, &is));
     stage_run(stage);
 }
 
@@ -206,8 +203,7 @@ TEST(a_new_manager_grants_once_its_configuration_is_known_and_the_old_one_no_mor
     grant(stage);
     stage->config->term++;
     stage->config->manager = MANAGER + 1;
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     assert_int_equal(ask(stage, client), ROWAN_ENOTFOUND); /* J3 */
     const struct renewal renewal = next_renewal(stage);
     assert_int_equal(renewal.manager, MANAGER + 1);
@@ -232,8 +228,7 @@ TEST(renewals_go_on_with_the_next_connection_at_once_when_it_has_shown_that_it_l
     const uint32_t from = stage->fabric->sent_count;
     stage_run(stage);
     assert_int_equal(renewals(stage, from, &renewal), 0);
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     assert_int_equal(renewals(stage, from, &renewal), 1);
     assert_int_equal(renewal.manager_ns, 0);
 }
@@ -281,7 +276,6 @@ TEST(a_peer_to_which_there_is_no_connection_is_named_until_there_is)
 TEST(a_peer_that_takes_some_or_is_short_of_space_is_not_named_nor_one_that_was_not_looked_at)
 {
     Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;
-    uint8_t bytes[64];
 
     for (int i = 0; i < 3; i++)
         send_write(stage);
@@ -292,9 +286,7 @@ TEST(a_peer_that_takes_some_or_is_short_of_space_is_not_named_nor_one_that_was_n
     stage_run(stage);
     assert_int_equal(incomplete_after(stage, 2 * LEASE_NS), 0);
     space.full = true;
-    const size_t count =
-        control_encode(0, &CONTROL_MESSAGE(SPACE_IS, space_is, &space), bytes, sizeof bytes);
-    puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+    stage_tell(stage->peer, 0, &CONTROL_MESSAGE(SPACE_IS, space_is, &space));
     assert_int_equal(incomplete_after(stage, 9 * LEASE_NS), 0);
 }
 
@@ -320,8 +312,7 @@ static uint64_t put_one(struct stage *stage)
 {
     struct puppet_conn *client = stage_client(stage);
 
-    stage_put(stage, client, stage_key_of(0));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, stage_key_of(0));
     assert_int_equal(next_status(stage), 0);
     return (uint64_t)1 << 32;
 }

@@ -65,13 +65,10 @@ static bool joins_at(const struct puppet_conn *conn)
 
 static void refuse(struct puppet_conn *conn, int error)
 {
-    uint8_t bytes[128];
     Rowan__Failure failure = ROWAN__FAILURE__INIT;
 
     failure.error = error;
-    const size_t count =
-        control_encode(0, &CONTROL_MESSAGE(FAILURE, failure, &failure), bytes, sizeof bytes);
-    puppet_message(conn, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+    stage_tell(conn, 0, &CONTROL_MESSAGE(FAILURE, failure, &failure));
     stage_run(&stage);
 }
 
@@ -104,10 +101,8 @@ TEST(managers_are_tried_in_turn_and_a_round_in_vain_is_followed_by_a_pause)
 
 TEST(a_server_that_has_joined_reports_to_the_next_leader)
 {
-    stage_configure(&stage, stage.config);
-    stage_run(&stage);
-    stage_configure(&stage, stage.config);
-    stage_run(&stage);
+    stage_adopt(&stage);
+    stage_adopt(&stage);
     joins_at(NULL);
     stage.now_ns += 60 * NS_PER_S;
     stage_run(&stage);

@@ -40,33 +40,15 @@ struct question {
 /* The next question of the server; false if there is none. */
 static bool next_question(struct stage *stage, struct question *question)
 {
-    const struct puppet_sent *sent;
+    const Rowan__ControlMessage *message;
 
-    while ((sent = puppet_take(stage->fabric))) {
-        Rowan__ControlMessage *message;
-
-        if (sent->conn != stage->peer ||
-            control_decode(sent->data, sent->bytes, &question->tag, &message))
-            continue;
-        bool found = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX;
-
-        if (found)
+    while ((message = stage_message(stage, stage->peer, &question->tag))) {
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX) {
             question->body = *message->get_suffix;
-        control_free(message);
-        if (found)
             return true;
+        }
     }
     return false;
-}
-
-static void send_to_worker(struct stage *stage, uint32_t tag, const Rowan__ControlMessage *message)
-{
-    static uint8_t bytes[CONTROL_MAX_BYTES];
-    size_t count = control_encode(tag, message, bytes, sizeof bytes);
-
-    assert_true(count > 0);
-    puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
-    stage_run(stage);
 }
 
 static void refuse(struct stage *stage, const struct question *question)
@@ -74,7 +56,8 @@ static void refuse(struct stage *stage, const struct question *question)
     Rowan__Failure failure = ROWAN__FAILURE__INIT;
 
     failure.error = ROWAN_EAGAIN;
-    send_to_worker(stage, question->tag, &CONTROL_MESSAGE(FAILURE, failure, &failure));
+    stage_tell(stage->peer, question->tag, &CONTROL_MESSAGE(FAILURE, failure, &failure));
+    stage_run(stage);
 }
 
 struct blocks {
@@ -97,7 +80,8 @@ static void answer(struct stage *stage, const struct question *question, uint64_
         body.n_blocks = blocks->count;
         body.blocks = (ProtobufCBinaryData *)(uintptr_t)blocks->data;
     }
-    send_to_worker(stage, question->tag, &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body));
+    stage_tell(stage->peer, question->tag, &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body));
+    stage_run(stage);
 }
 
 /* Valid until the next call. */
@@ -214,17 +198,6 @@ static void put_some_and_die(struct stage *stage, uint32_t count)
     stage_restart(stage);
 }
 
-static void reconnect(struct stage *stage)
-{
-    puppet_close(stage->peer, ROWAN_ECLOSED);
-    stage_run(stage);
-    stage->now_ns += NS_PER_S;
-    stage_run(stage);
-    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
-    puppet_connected(stage->peer, true);
-    stage_run(stage);
-}
-
 /* Up to the question for the suffix. */
 static struct question put_and_begin(struct stage *stage)
 {
@@ -282,8 +255,7 @@ TEST(a_request_of_the_epoch_before_is_refused)
     stage_put(stage, client, key_of(0));
     assert_int_equal(reply_to(stage, client).status, ROWAN_EEPOCH);
     stage->config->shards[0].epoch++;
-    stage_put(stage, client, key_of(0));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, key_of(0));
 }
 
 TEST(nothing_is_served_before_the_own_log_is_durable)
@@ -324,8 +296,7 @@ TEST(a_question_that_finds_no_room_is_asked_again)
     struct question question;
 
     put_some_and_die(stage, 1);
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
     stage->peer->room = 0;
     puppet_connected(stage->peer, true);
@@ -354,7 +325,8 @@ TEST(a_break_in_the_midst_of_a_suffix_starts_it_again)
     half->count = 3;
     answer(stage, &question, version_make(1, 0), version_make(1, 0), half, 77);
     assert_true(of_shard_0(stage).body.cursor == 77);
-    reconnect(stage);
+    stage_reconnect_peer(stage);
+    stage_run(stage);
     question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
     assert_true(question.body.cursor == 0);
     answer(stage, &question, version_make(1, 0), version_make(1, 0), all, 0);
@@ -374,7 +346,8 @@ TEST(what_was_not_confirmed_is_sent_again_after_a_break)
     assert_int_equal(brought(stage, 0), 1);
     uint32_t sent = stage->fabric->sent_count;
 
-    reconnect(stage);
+    stage_reconnect_peer(stage);
+    stage_run(stage);
     assert_int_equal(get(stage, key_of(0)).status, ROWAN_EBUSY);
     assert_int_equal(brought(stage, sent), 1);
     stage_land_all(stage);
@@ -391,8 +364,7 @@ TEST(a_long_entry_comes_again_from_its_first_block)
     stage_ask(stage, client, MESSAGE_PUT, key_of(1), (uint32_t)strlen(key_of(1)), value,
               sizeof value, 0);
     stage_run(stage);
-    stage_restart(stage);
-    stage_begin(stage);
+    stage_return(stage);
     struct question question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
 
     answer(stage, &question, version_make(1, 0), version_make(1, 0), NULL, 0);
@@ -441,8 +413,7 @@ TEST(of_incomplete_data_everything_is_reconciled)
     stage_pass(stage, 100 * NS_PER_MS);
     stage_land_all(stage);
     stage->boot++;
-    stage_restart(stage);
-    stage_begin(stage);
+    stage_return(stage);
     question = up_to_tails(stage, version_make(2, 0), version_make(1, 0));
     assert_true(question.body.commit == version_make(2, 0));
     assert_true(question.body.after == version_make(1, 0));
@@ -515,14 +486,12 @@ TEST(garbage_of_a_backup_is_never_taken_in)
 
 static Rowan__ControlMessage *status_of(struct stage *stage)
 {
-    static uint8_t bytes[64];
     struct puppet_conn *tool = stage_tool(stage);
     Rowan__GetStatus ask = ROWAN__GET_STATUS__INIT;
     Rowan__ControlMessage *found;
     uint32_t tag, taken = stage->fabric->taken;
-    size_t count =
-        control_encode(5, &CONTROL_MESSAGE(GET_STATUS, get_status, &ask), bytes, sizeof bytes);
-    puppet_message(tool, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+
+    stage_tell(tool, 5, &CONTROL_MESSAGE(GET_STATUS, get_status, &ask));
     stage_run(stage);
     for (;;) {
         const struct puppet_sent *sent = puppet_take(stage->fabric);

@@ -26,10 +26,8 @@ static uint64_t settled(struct landing *landing)
 
 TEST(a_sealed_segment_is_committed_once_its_versions_are)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 1, 2);
 
-    landing_put(&landing, 1);
-    landing_put(&landing, 2);
     landing_seal(&landing);
     assert_segments(&landing, 1, 0);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
@@ -43,9 +41,8 @@ TEST(a_sealed_segment_is_committed_once_its_versions_are)
 /* What lies in the open segment is not settled, whatever is committed. */
 TEST(settled_versions_lie_in_closed_segments)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 1);
 
-    landing_put(&landing, 1);
     landing_seal(&landing);
     landing_put(&landing, 2);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
@@ -58,10 +55,8 @@ TEST(settled_versions_lie_in_closed_segments)
 
 TEST(a_hole_keeps_the_segments_behind_it)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 1, 3);
 
-    landing_put(&landing, 1);
-    landing_put(&landing, 3);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 3));
     landing_seal(&landing);
     assert_segments(&landing, 1, 0);
@@ -74,9 +69,8 @@ TEST(a_hole_keeps_the_segments_behind_it)
 /* Somebody may still store into it. */
 TEST(a_segment_that_is_not_quiet_is_not_committed_beside_one_that_is)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 1);
 
-    landing_put(&landing, 1);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
     stage->fabric->unquiet = true;
     landing_seal(&landing);
@@ -134,9 +128,8 @@ TEST(a_full_segment_of_the_log_is_committed_once_its_writes_have_landed)
 
 TEST(a_segment_is_committed_when_the_settled_versions_are_durable)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 1);
 
-    landing_put(&landing, 1);
     landing_seal(&landing);
     stage_hold_fences(stage, true);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
@@ -172,16 +165,12 @@ TEST(what_the_replica_table_calls_settled_lies_in_segments_that_are_committed_th
 
 TEST(a_start_goes_on_from_the_settled_version)
 {
-    struct landing landing = landing_begin(stage);
+    struct landing landing = landing_with(stage, 1, 2);
 
-    landing_put(&landing, 1);
-    landing_put(&landing, 2);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
     landing_seal(&landing);
     assert_segments(&landing, 0, 1);
-    stage_restart(stage);
-    stage_begin(stage);
-    landing = landing_begin(stage);
+    landing = landing_return(stage);
     assert_segments(&landing, 0, 1);
     assert_int_equal(settled(&landing), version_make(1, 2));
     /* All of the epochs before is settled where the log reconciliation is over. */
@@ -194,8 +183,7 @@ TEST(a_start_goes_on_from_the_settled_version)
 
 static int put_status(struct stage *stage, struct puppet_conn *client)
 {
-    stage_put(stage, client, stage_key_of(0));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, stage_key_of(0));
     return stage_reply(stage).status;
 }
 

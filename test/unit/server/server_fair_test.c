@@ -7,19 +7,6 @@
 #include "stage.h"
 #include "test/lib/unit.h"
 
-/* A key of the shard at that position. */
-static const char *key_of(uint32_t shard)
-{
-    static char key[32];
-
-    for (unsigned i = 0;; i++) {
-        int bytes = snprintf(key, sizeof key, "key-%u", i);
-
-        if (slot_of_key(key, (uint32_t)bytes) / 4096 == shard)
-            return key;
-    }
-}
-
 static uint32_t unreleased(const struct puppet_conn *conn)
 {
     uint32_t count = 0;
@@ -34,7 +21,7 @@ TEST(a_client_that_does_not_read_keeps_no_large_message)
     enum { BYTES = 100000, PUTS = 20 };
     static uint8_t value[BYTES];
     struct puppet_conn *deaf = stage_client(stage);
-    const char *key = key_of(3); /* of another server's shard */
+    const char *key = stage_key_of(3); /* of another server's shard */
 
     deaf->room = 0;
     for (unsigned i = 0; i < PUTS; i++) /* all it can be told is no */
@@ -55,7 +42,7 @@ TEST(writes_that_wait_for_one_key_keep_few_large_messages)
     enum { BYTES = 100000, PUTS = 20, KEPT = 2 };
     static uint8_t value[BYTES];
     struct puppet_conn *client = stage_client(stage), *leaver = stage_client(stage);
-    const char *key = key_of(0);
+    const char *key = stage_key_of(0);
 
     for (unsigned round = 0; round < 3; round++) { /* what left or went on counts no more */
         stage_put(stage, client, key);

@@ -10,23 +10,10 @@
 #include "stage.h"
 #include "test/lib/unit.h"
 
-/* A key of the shard at that position. */
-static const char *key_of(uint32_t shard)
-{
-    static char key[32];
-
-    for (unsigned i = 0;; i++) {
-        int bytes = snprintf(key, sizeof key, "key-%u", i);
-
-        if (slot_of_key(key, (uint32_t)bytes) / 4096 == shard)
-            return key;
-    }
-}
-
 TEST(a_put_is_answered_when_it_has_landed)
 {
     struct puppet_conn *client = stage_client(stage);
-    uint32_t operation = stage_put(stage, client, key_of(0));
+    uint32_t operation = stage_put(stage, client, stage_key_of(0));
 
     stage_run(stage);
     assert_true(stage_is_quiet(stage));
@@ -41,7 +28,7 @@ TEST(a_worker_looks_again_while_its_own_fence_is_under_way)
 {
     struct puppet_conn *client = stage_client(stage);
 
-    stage_put(stage, client, key_of(0));
+    stage_put(stage, client, stage_key_of(0));
     stage_hold_fences(stage, true);
     stage_land_all(stage);
     assert_true(stage_is_quiet(stage));
@@ -59,13 +46,12 @@ TEST(writes_of_one_poll_share_a_fence)
     uint64_t fences = atomic_load(&stage->heap->fences);
 
     for (unsigned i = 0; i < WRITES; i++) {
-        stage_put(stage, client, key_of(i % 3));
-        stage_land_all(stage);
+        stage_put_lands(stage, client, stage_key_of(i % 3));
     }
     assert_int_equal(atomic_load(&stage->heap->fences) - fences, WRITES);
     fences = atomic_load(&stage->heap->fences);
     for (unsigned i = 0; i < WRITES; i++)
-        stage_put(stage, client, key_of(i % 3));
+        stage_put(stage, client, stage_key_of(i % 3));
     stage_land_all(stage);
     assert_int_equal(atomic_load(&stage->heap->fences) - fences, WRITES / PER_POLL);
     for (unsigned i = 0; i < 2 * WRITES; i++)
@@ -76,13 +62,13 @@ TEST(a_client_may_ask_and_leave_at_once)
 {
     struct puppet_conn *client = stage_client(stage);
 
-    stage_get(stage, client, key_of(0));
-    stage_put(stage, client, key_of(0));
-    stage_put_if(stage, client, key_of(1), 99);
+    stage_get(stage, client, stage_key_of(0));
+    stage_put(stage, client, stage_key_of(0));
+    stage_put_if(stage, client, stage_key_of(1), 99);
     puppet_close(client, ROWAN_ECLOSED);
     stage_land_all(stage);
     client = stage_client(stage);
-    stage_get(stage, client, key_of(0));
+    stage_get(stage, client, stage_key_of(0));
     stage_run(stage);
     stage_reply(stage);
 }
@@ -91,7 +77,7 @@ TEST(a_client_may_leave_while_its_write_lands)
 {
     struct puppet_conn *client = stage_client(stage);
 
-    stage_put(stage, client, key_of(0));
+    stage_put(stage, client, stage_key_of(0));
     stage_run(stage);
     puppet_close(client, ROWAN_ECLOSED);
     assert_true(puppet_land(stage->peer));
@@ -104,10 +90,10 @@ TEST(clients_that_wait_for_one_key_may_all_leave)
     struct puppet_conn *first = stage_client(stage), *second = stage_client(stage),
                        *third = stage_client(stage);
 
-    stage_put(stage, first, key_of(0));
+    stage_put(stage, first, stage_key_of(0));
     stage_run(stage);
-    stage_put_if(stage, second, key_of(0), 99);
-    stage_put_if(stage, third, key_of(0), 99);
+    stage_put_if(stage, second, stage_key_of(0), 99);
+    stage_put_if(stage, third, stage_key_of(0), 99);
     stage_run(stage);
     puppet_close(second, ROWAN_ECLOSED);
     puppet_close(third, ROWAN_ECLOSED);
@@ -124,15 +110,15 @@ TEST(a_write_behind_one_whose_client_left_is_answered_when_it_has_landed)
     struct puppet_conn *first = stage_client(stage), *leaver = stage_client(stage),
                        *waiter = stage_client(stage);
 
-    stage_put(stage, first, key_of(0));
+    stage_put(stage, first, stage_key_of(0));
     stage_run(stage);
-    stage_put_if(stage, leaver, key_of(0), 99);
-    uint32_t operation = stage_put(stage, waiter, key_of(0));
+    stage_put_if(stage, leaver, stage_key_of(0), 99);
+    uint32_t operation = stage_put(stage, waiter, stage_key_of(0));
 
     stage_run(stage);
     assert_true(stage_is_quiet(stage));
     /* In one poll: another write is posted, and the leaver's record ends. */
-    uint32_t other = stage_put(stage, first, key_of(1));
+    uint32_t other = stage_put(stage, first, stage_key_of(1));
 
     puppet_close(leaver, ROWAN_ECLOSED);
     stage_poll(stage);
@@ -157,15 +143,15 @@ TEST(a_client_that_reads_late_gets_all_its_answers_in_order)
 
     late->room = 0;
     for (unsigned i = 0; i < 4000; i++)
-        stage_get(stage, late, key_of(i % 3));
+        stage_get(stage, late, stage_key_of(i % 3));
     stage_run(stage);
     other->room = 0;
-    stage_get(stage, other, key_of(0));
+    stage_get(stage, other, stage_key_of(0));
     stage_run(stage);
     assert_true(puppet_lives(stage->fabric, STAGE_WORKER, late));
     assert_true(puppet_lives(stage->fabric, STAGE_WORKER, other));
     late->room = 10;
-    stage_get(stage, late, key_of(0));
+    stage_get(stage, late, stage_key_of(0));
     stage_run(stage);
     late->room = UINT32_MAX;
     stage_run(stage);
@@ -218,7 +204,7 @@ TEST(writes_outlive_the_connection_to_their_backup)
     struct puppet_conn *client = stage_client(stage);
 
     for (unsigned i = 0; i < 100; i++) {
-        stage_put(stage, client, key_of(i % 3));
+        stage_put(stage, client, stage_key_of(i % 3));
         stage_poll(stage);
         if (i % 7 == 0)
             puppet_land(stage->peer);
@@ -237,7 +223,7 @@ TEST(another_process_at_a_backups_address_is_sent_nothing)
     struct puppet_conn *client = stage_client(stage);
     const uint64_t meant = stage->fabric->incarnations[2];
 
-    stage_put(stage, client, key_of(0));
+    stage_put(stage, client, stage_key_of(0));
     stage_run(stage);
     stage->fabric->incarnations[2]++;
     for (unsigned i = 0; i < 3; i++) {
@@ -255,8 +241,7 @@ TEST(another_process_at_a_backups_address_is_sent_nothing)
     }
     stage->fabric->incarnations[2] = meant;
     puppet_connected(stage->peer, true);
-    stage_land_all(stage);
-    assert_int_equal(stage_reply(stage).status, 0);
+    stage_land_done(stage);
 }
 
 /* More than fits the bound on what a backup is owed, if each time counted. */
@@ -265,7 +250,7 @@ TEST(an_entry_that_is_sent_again_counts_once)
     enum { BYTES = (1 << 20) - 1000 };
     static uint8_t value[BYTES];
     struct puppet_conn *client = stage_client(stage);
-    const char *key = key_of(0);
+    const char *key = stage_key_of(0);
 
     stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, BYTES, 0);
     stage_run(stage);
@@ -273,8 +258,7 @@ TEST(an_entry_that_is_sent_again_counts_once)
         stage_reconnect_peer(stage);
     stage_run(stage);
     stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, BYTES, 0);
-    stage_land_all(stage);
-    assert_int_equal(stage_reply(stage).status, 0);
+    stage_land_done(stage);
     assert_int_equal(stage_reply(stage).status, 0);
 }
 
@@ -289,16 +273,6 @@ TEST(a_worker_refuses_clients_of_another_cluster)
     assert_null(puppet_accept(stage->fabric, STAGE_WORKER, &client));
 }
 
-/* A name of a message that a protobuf body makes. */
-static void tell(struct puppet_conn *conn, Rowan__ControlMessage *message, uint32_t tag)
-{
-    uint8_t bytes[256];
-    size_t count = control_encode(tag, message, bytes, sizeof bytes);
-
-    assert_true(count > 0);
-    puppet_message(conn, bytes, (uint32_t)count, NULL, 0, NULL, 0);
-}
-
 TEST(a_server_ends_in_the_middle_of_a_digest)
 {
     struct puppet_conn *tool = stage_tool(stage);
@@ -306,13 +280,10 @@ TEST(a_server_ends_in_the_middle_of_a_digest)
     uint64_t wake_ns = WAKE_NEVER;
 
     for (uint32_t shard = 0; shard < 4; shard++) {
-        Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
         Rowan__GetChecksum get = ROWAN__GET_CHECKSUM__INIT;
 
         get.shard = shard;
-        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CHECKSUM;
-        message.get_checksum = &get;
-        tell(tool, &message, shard);
+        stage_tell(tool, shard, &CONTROL_MESSAGE(GET_CHECKSUM, get_checksum, &get));
         if (shard == 1) { /* at its owner, not walked to the end */
             control.poll(control.role, stage->now_ns, &wake_ns);
             struct poller worker = server_poller(stage->server, 1);
@@ -355,11 +326,10 @@ static void store_the_largest_value(struct stage *stage, uint32_t block_limit)
     stage_open(stage, block_limit);
     struct puppet_conn *client = stage_client(stage);
 
-    const char *key = key_of(0);
+    const char *key = stage_key_of(0);
 
     stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, BYTES, 0);
-    stage_land_all(stage);
-    assert_int_equal(stage_reply(stage).status, 0);
+    stage_land_done(stage);
     stage_get(stage, client, key);
     stage_run(stage);
     const struct puppet_sent *sent = &stage->fabric->sent[stage->fabric->taken];
@@ -401,8 +371,7 @@ TEST(a_fabric_that_takes_too_few_blocks_ends_the_server)
     stage_close(stage);
     stage_start(stage, 256);
     stage->fabric->head.caps.max_batch_blocks = 4096;
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     assert_int_equal(server_error(stage->server), ROWAN_EUNSUPPORTED);
 }
 
@@ -418,12 +387,9 @@ TEST(a_configuration_with_an_unknown_block_limit_ends_the_server)
 
         stage->config->block_limit = limits[i];
         stage_configure(stage, stage->config);
-        Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
         Rowan__GetStatus get = ROWAN__GET_STATUS__INIT;
 
-        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
-        message.get_status = &get;
-        tell(tool, &message, 1);
+        stage_tell(tool, 1, &CONTROL_MESSAGE(GET_STATUS, get_status, &get));
         stage_run(stage);
         assert_int_equal(server_error(stage->server), ROWAN_EUNSUPPORTED);
         assert_ptr_equal(stage->fabric->sent[stage->fabric->sent_count - 1].conn, tool);
@@ -438,7 +404,7 @@ static uint64_t land_block(struct stage *stage, uint64_t offset, uint16_t number
     static _Alignas(64) uint8_t block[STAGE_BLOCK_LIMIT];
     const struct entry_format format = {.seed = cluster_seed(stage->config),
                                         .block_limit = STAGE_BLOCK_LIMIT};
-    const char *key = key_of(3);
+    const char *key = stage_key_of(3);
     struct entry_header header = {.type = ENTRY_PUT,
                                   .shard = 3,
                                   .version = version_make(1, 1),
@@ -532,8 +498,7 @@ TEST(keys_of_two_shards_may_share_a_hash)
     assert_true(index_hash(keys[0], 32) == index_hash(keys[1], 32));
     stage_ask(stage, client, MESSAGE_PUT, keys[0], 32, "value", 5, 0);
     stage_ask(stage, client, MESSAGE_PUT_IF, keys[1], 32, "value", 5, 0);
-    stage_land_all(stage);
-    assert_int_equal(stage_reply(stage).status, 0);
+    stage_land_done(stage);
     assert_int_equal(stage_reply(stage).status, 0);
     stage_ask(stage, client, MESSAGE_GET, keys[1], 32, NULL, 0, 0);
     stage_run(stage);

@@ -65,14 +65,18 @@ uint32_t stage_join_tag(const struct stage *stage)
     return 0;
 }
 
-static void tell(struct stage *stage, uint32_t tag, const Rowan__ControlMessage *message)
+void stage_tell(struct puppet_conn *conn, uint32_t tag, const Rowan__ControlMessage *message)
 {
-    uint8_t bytes[256];
+    static uint8_t bytes[CONTROL_MAX_BYTES];
     const size_t count = control_encode(tag, message, bytes, sizeof bytes);
 
     assert_true(count > 0);
-    puppet_message(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), bytes, (uint32_t)count,
-                   NULL, 0, NULL, 0);
+    puppet_message(conn, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+}
+
+void stage_cm_tells(struct stage *stage, uint32_t tag, const Rowan__ControlMessage *message)
+{
+    stage_tell(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), tag, message);
     stage_run(stage);
 }
 
@@ -81,7 +85,7 @@ void stage_commit(struct stage *stage, uint64_t term)
     Rowan__Committed body = ROWAN__COMMITTED__INIT;
 
     body.term = term;
-    tell(stage, 0, &CONTROL_MESSAGE(COMMITTED, committed, &body));
+    stage_cm_tells(stage, 0, &CONTROL_MESSAGE(COMMITTED, committed, &body));
 }
 
 void stage_grant(struct stage *stage)
@@ -105,7 +109,7 @@ void stage_grant(struct stage *stage)
     body.manager = stage->config->manager;
     body.manager_ns = 1;
     body.granted = true;
-    tell(stage, renewal, &CONTROL_MESSAGE(LEASE_IS, lease_is, &body));
+    stage_cm_tells(stage, renewal, &CONTROL_MESSAGE(LEASE_IS, lease_is, &body));
 }
 
 void stage_configure(struct stage *stage, const struct cluster_config *config)
@@ -113,10 +117,15 @@ void stage_configure(struct stage *stage, const struct cluster_config *config)
     stage_configure_for(stage, config, stage_join_tag(stage));
 }
 
+void stage_adopt(struct stage *stage)
+{
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+}
+
 void stage_configure_for(struct stage *stage, const struct cluster_config *config, uint32_t tag)
 {
-    static uint8_t packed[CONTROL_MAX_BYTES], bytes[CONTROL_MAX_BYTES];
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    static uint8_t packed[CONTROL_MAX_BYTES];
     Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
 
     for (uint32_t i = 0; i < config->member_count; i++)
@@ -124,13 +133,8 @@ void stage_configure_for(struct stage *stage, const struct cluster_config *confi
     is.configuration.data = packed;
     is.configuration.len = cluster_encode(config, true, packed, sizeof packed);
     assert_true(is.configuration.len > 0);
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS;
-    message.configuration_is = &is;
-    size_t count = control_encode(tag, &message, bytes, sizeof bytes);
-
-    assert_true(count > 0);
-    puppet_message(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), bytes, (uint32_t)count,
-                   NULL, 0, NULL, 0);
+    stage_tell(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), tag,
+               &CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));
 }
 
 void stage_poll(struct stage *stage)
@@ -269,11 +273,15 @@ static void connect_peer(struct stage *stage)
 
 void stage_begin(struct stage *stage)
 {
-    stage_configure(stage, stage->config);
-    stage_run(stage);
-    stage_configure(stage, stage->config); /* it reports again when it serves */
-    stage_run(stage);
+    stage_adopt(stage);
+    stage_adopt(stage); /* it reports again when it serves */
     connect_peer(stage);
+}
+
+void stage_return(struct stage *stage)
+{
+    stage_restart(stage);
+    stage_begin(stage);
 }
 
 void stage_open(struct stage *stage, uint32_t block_limit)
@@ -474,14 +482,11 @@ static void answer_suffix(struct stage *stage, uint32_t tag, const Rowan__GetSuf
                           uint64_t commit)
 {
     Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
-    uint8_t bytes[256];
 
     body.shard = asked->shard;
     body.epoch = asked->epoch;
     body.commit = body.prefix = commit ? commit : asked->commit;
-    const size_t count =
-        control_encode(tag, &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body), bytes, sizeof bytes);
-    puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+    stage_tell(stage->peer, tag, &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body));
 }
 
 uint32_t stage_answer_suffixes(struct stage *stage, uint64_t commit)
@@ -514,20 +519,15 @@ bool stage_confirm(struct stage *stage, int error)
         Rowan__ControlMessage *entries = entries_at(stage, stage->confirmed++, &tag);
         Rowan__EntriesStored stored = ROWAN__ENTRIES_STORED__INIT;
         Rowan__Failure failure = ROWAN__FAILURE__INIT;
-        uint8_t bytes[256];
 
         if (!entries)
             continue;
         stored.shard = entries->store_entries->shard;
         stored.epoch = entries->store_entries->epoch;
         failure.error = error;
-        size_t count =
-            error ? control_encode(tag, &CONTROL_MESSAGE(FAILURE, failure, &failure), bytes,
-                                   sizeof bytes)
-                  : control_encode(tag, &CONTROL_MESSAGE(ENTRIES_STORED, entries_stored, &stored),
-                                   bytes, sizeof bytes);
-        assert_true(count > 0);
-        puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+        stage_tell(stage->peer, tag,
+                   error ? &CONTROL_MESSAGE(FAILURE, failure, &failure)
+                         : &CONTROL_MESSAGE(ENTRIES_STORED, entries_stored, &stored));
         control_free(entries);
         any = true;
     }
@@ -561,6 +561,20 @@ void stage_land_all(struct stage *stage)
     do
         stage_run(stage);
     while (puppet_land(stage->peer) || stage_confirm(stage, 0));
+}
+
+uint32_t stage_put_lands(struct stage *stage, struct puppet_conn *client, const char *key)
+{
+    const uint32_t operation = stage_put(stage, client, key);
+
+    stage_land_all(stage);
+    return operation;
+}
+
+void stage_land_done(struct stage *stage)
+{
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
 }
 
 void stage_reconnect_peer(struct stage *stage)

@@ -59,8 +59,9 @@ int stage_try(struct stage *stage, uint32_t block_limit);
 /* Both; the server must start. */
 void stage_restart(struct stage *stage);
 
-/* The configuration comes, and the peer is connected. */
+/* The configuration comes, and the peer is connected; that of the next server. */
 void stage_begin(struct stage *stage);
+void stage_return(struct stage *stage);
 
 /* The connection to the peer breaks, and is made again a second later. */
 void stage_reconnect_peer(struct stage *stage);
@@ -84,10 +85,15 @@ const char *stage_key_of(uint32_t shard);
 
 /* The CM sends this configuration, as its answer to the server's last Join; or to one with that tag. */
 void stage_configure(struct stage *stage, const struct cluster_config *config);
+void stage_adopt(struct stage *stage); /* the stage's, and it is read */
 void stage_configure_for(struct stage *stage, const struct cluster_config *config, uint32_t tag);
 
 /* The tag of the last Join. */
 uint32_t stage_join_tag(const struct stage *stage);
+
+/* A control message comes on the connection; the CM sends one, and it is read. */
+void stage_tell(struct puppet_conn *conn, uint32_t tag, const Rowan__ControlMessage *message);
+void stage_cm_tells(struct stage *stage, uint32_t tag, const Rowan__ControlMessage *message);
 
 /* A client of its own; the client with this id, once more. */
 struct puppet_conn *stage_client(struct stage *stage);
@@ -135,5 +141,7 @@ uint32_t stage_brought(const struct stage *stage, uint32_t from, const uint8_t *
 
 /* All posted batches land at the peer, which confirms what it was brought, and so does what follows from it. */
 void stage_land_all(struct stage *stage);
+uint32_t stage_put_lands(struct stage *stage, struct puppet_conn *client, const char *key);
+void stage_land_done(struct stage *stage); /* and the next reply says so */
 
 #endif

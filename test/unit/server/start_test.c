@@ -83,8 +83,7 @@ TEST(the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it)
     stage_begin(stage);
     stage_restart(stage);
     stage_hold_fences(stage, true);
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     assert_true(last_run(stage).incarnation == 100); /* the scan's fence is not done */
     stage_hold_fences(stage, false);
     /* One poll for each of the recovery's last steps. */
@@ -116,14 +115,12 @@ TEST(a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client_id)
     assert_true(stage->fabric->zone_is_open);
     stage->config->term++;
     stage->config->next_client_id = 1025;
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     struct puppet_conn *client = stage_client(stage);
 
     stage->fabric->taken = stage->fabric->sent_count;
     stage_put(stage, client, stage_key_of(0));
-    stage_land_all(stage);
-    assert_int_equal(stage_reply(stage).status, 0);
+    stage_land_done(stage);
 }
 
 TEST(an_empty_server_is_no_replica_once_somebody_has_a_client_id)
@@ -142,17 +139,14 @@ TEST(whoever_has_no_client_id_may_not_write_before_somebody_has_one)
     stage_get(stage, client, stage_key_of(0));
     stage_run(stage);
     assert_int_equal(stage_reply(stage).status, ROWAN_ENOTFOUND);
-    stage_put(stage, client, stage_key_of(0));
-    stage_land_all(stage);
+    stage_put_lands(stage, client, stage_key_of(0));
     assert_int_equal(stage_reply(stage).status, ROWAN_EREFUSED);
 
     stage->config->term++;
     stage->config->next_client_id = 1025;
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     stage_put(stage, client, stage_key_of(0));
-    stage_land_all(stage);
-    assert_int_equal(stage_reply(stage).status, 0);
+    stage_land_done(stage);
 }
 
 /* Honest clients meet it while the configuration that reserved their ids is on its way. */
@@ -172,8 +166,7 @@ TEST(an_id_is_not_believed_before_the_configuration_that_reserved_it_has_come)
 
     stage->config->term++;
     stage->config->next_client_id = 1025;
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     const struct message_request again = {.type = MESSAGE_PUT,
                                           .operation = operation,
                                           .key_bytes = (uint16_t)strlen(stage_key_of(0)),
@@ -187,17 +180,11 @@ TEST(an_id_is_not_believed_before_the_configuration_that_reserved_it_has_come)
 
 static void fail_join(struct stage *stage, int error)
 {
-    uint8_t bytes[128];
     Rowan__Failure body = ROWAN__FAILURE__INIT;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
 
     body.error = error;
     body.detail = (char *)(uintptr_t) "no";
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
-    message.failure = &body;
-    puppet_message(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), bytes,
-                   (uint32_t)control_encode(0, &message, bytes, sizeof bytes), NULL, 0, NULL, 0);
-    stage_run(stage);
+    stage_cm_tells(stage, 0, &CONTROL_MESSAGE(FAILURE, failure, &body));
 }
 
 /* As while the CM knows of a process that has ended. */
@@ -216,8 +203,7 @@ TEST(a_server_that_may_not_join_yet_reports_again)
 TEST(a_server_that_serves_and_may_not_join_any_more_ends)
 {
     assert_false(last_report(stage).named);
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     assert_true(last_report(stage).named);
     assert_int_equal(server_error(stage->server), 0);
     fail_join(stage, ROWAN_EAGAIN);
@@ -227,8 +213,7 @@ TEST(a_server_that_serves_and_may_not_join_any_more_ends)
 TEST(a_server_that_is_about_to_serve_and_may_not_join_any_more_ends)
 {
     stage_hold_fences(stage, true);
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     fail_join(stage, ROWAN_EAGAIN);
     assert_int_equal(server_error(stage->server), ROWAN_EREFUSED);
 }
@@ -245,8 +230,6 @@ TEST(a_question_for_a_suffix_is_refused_when_there_is_room)
     const struct fabric_identity peer = {
         .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
     Rowan__GetSuffix body = ROWAN__GET_SUFFIX__INIT;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    uint8_t bytes[128];
 
     stage_begin(stage);
     struct puppet_conn *link = puppet_accept(stage->fabric, STAGE_CONTROL, &peer);
@@ -256,11 +239,8 @@ TEST(a_question_for_a_suffix_is_refused_when_there_is_room)
     link->room = 0;
     body.shard = STAGE_BACKED;
     body.epoch = 2; /* not yet */
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX;
-    message.get_suffix = &body;
     for (uint32_t tag = 3; tag < 6; tag++)
-        puppet_message(link, bytes, (uint32_t)control_encode(tag, &message, bytes, sizeof bytes),
-                       NULL, 0, NULL, 0);
+        stage_tell(link, tag, &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body));
     stage_run(stage);
     assert_null(puppet_take(stage->fabric));
     assert_true(stage->wake_ns <= stage->now_ns + NS_PER_S);
@@ -310,8 +290,7 @@ TEST(the_doubt_ends_with_the_unions)
     stage->config->shards[3].backup_count = 0;
     stage_begin(stage);
     stage->boot++;
-    stage_restart(stage);
-    stage_begin(stage);
+    stage_return(stage);
     assert_true(last_run(stage).possibly_incomplete);
     let_unions_end(stage);
     for (unsigned i = 0; i < 20; i++) {
@@ -328,8 +307,7 @@ TEST(the_data_of_another_cluster_end_the_server)
     stage_begin(stage);
     stage_restart(stage);
     stage->config->cluster++;
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     assert_int_equal(server_error(stage->server), ROWAN_ECLUSTER);
     assert_false(stage->fabric->zone_is_open);
 }
@@ -341,8 +319,7 @@ TEST(a_replica_that_should_be_there_and_is_not_ends_the_server)
     const struct store_geometry at = store_geometry(store_segments_in(stage->heap->pm.bytes));
     for (unsigned i = 0; i < 2; i++)
         memset(stage->heap->pm.base + at.replicas[i], 0, 4096); /* the first rows */
-    stage_configure(stage, stage->config);
-    stage_run(stage);
+    stage_adopt(stage);
     assert_int_equal(server_error(stage->server), ROWAN_EDAMAGED);
     assert_non_null(strstr(server_why(stage->server), "replica of shard 0"));
 }

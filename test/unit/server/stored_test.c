@@ -61,8 +61,7 @@ static void assert_copies(uint64_t term)
 static void configure(uint64_t term)
 {
     stage.config->term = term;
-    stage_configure(&stage, stage.config);
-    stage_run(&stage);
+    stage_adopt(&stage);
 }
 
 /* What the last Join said since the last look. */
@@ -99,14 +98,10 @@ static struct report last_report(void)
 
 static void ask(bool bring)
 {
-    uint8_t bytes[128];
     Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
     is.bring = bring;
-    const Rowan__ControlMessage message = CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is);
-    size_t count = control_encode(stage_join_tag(&stage), &message, bytes, sizeof bytes);
-    puppet_message(puppet_find(stage.fabric, STAGE_CONTROL, "puppet:cm"), bytes, (uint32_t)count,
-                   NULL, 0, NULL, 0);
-    stage_run(&stage);
+    stage_cm_tells(&stage, stage_join_tag(&stage),
+                   &CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));
 }
 
 TEST(a_server_serves_when_both_copies_are_stored)

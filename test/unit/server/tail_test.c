@@ -27,14 +27,6 @@ static struct shard_state *shard_of(const struct stage *stage)
     return digest_of(stage)->shards[STAGE_BACKED];
 }
 
-/* A server that has started again, and is asked in an epoch that has not begun. */
-static struct landing restart(struct stage *stage)
-{
-    stage_restart(stage);
-    stage_begin(stage);
-    return landing_begin(stage);
-}
-
 /* Counters 1 to `counter` landed before. */
 static struct landing restarted(struct stage *stage, uint64_t counter)
 {
@@ -43,7 +35,7 @@ static struct landing restarted(struct stage *stage, uint64_t counter)
     for (uint64_t i = 1; i <= counter; i++)
         landing_put(&landing, i);
     stage_run(stage);
-    return restart(stage);
+    return landing_return(stage);
 }
 
 struct page {
@@ -64,7 +56,7 @@ static void ask(struct landing *landing, const struct page *page)
     body.cursor = page->cursor;
     body.block = page->block;
     landing->stage->fabric->taken = landing->stage->fabric->sent_count;
-    landing_tell(landing->peer, &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body));
+    stage_tell(landing->peer, 7, &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body));
     stage_run(landing->stage);
 }
 
@@ -161,30 +153,11 @@ TEST(nothing_is_settled_between_the_pages_of_a_suffix)
         landing_put(&landing, counter);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
     stage_run(stage);
-    landing = restart(stage);
+    landing = landing_return(stage);
     landing_seal(&landing);
     assert_int_equal(landing_ask(&landing).commit, version_make(1, 2));
     assert_int_equal(landing_ask(&landing).settled, version_make(1, 0));
     assert_told(&landing, (const uint64_t[]){1, 2, 3}, 3);
-}
-
-static void land_long(struct landing *landing, uint64_t counter, uint32_t value_bytes, bool apart)
-{
-    static uint8_t value[LONG_BYTES];
-    const struct entry_format format = stage_format(landing->stage);
-    const char *key = stage_key_of(STAGE_BACKED);
-    struct entry_header header = {.type = ENTRY_PUT,
-                                  .shard = STAGE_BACKED,
-                                  .version = version_make(1, counter),
-                                  .key_bytes = (uint16_t)strlen(key),
-                                  .value_bytes = value_bytes};
-
-    header.blocks = (uint16_t)entry_blocks(&format, header.key_bytes, value_bytes);
-    for (; header.block < header.blocks; header.block++) {
-        landing_block(landing, header, key, value);
-        if (apart && header.block == 0)
-            landing_commit(landing, STAGE_BACKED, version_make(1, 1));
-    }
 }
 
 TEST(an_entry_longer_than_a_page_is_told_whole_though_others_come_meanwhile)
@@ -195,7 +168,7 @@ TEST(an_entry_longer_than_a_page_is_told_whole_though_others_come_meanwhile)
         entry_blocks(&format, (uint32_t)strlen(stage_key_of(STAGE_BACKED)), LONG_BYTES);
     struct page page = {0};
 
-    land_long(&landing, 4, LONG_BYTES, false);
+    landing_long(&landing, version_make(1, 4), LONG_BYTES, 0);
     ask(&landing, &page);
     read_answer(&landing, &page);
     assert_true(page.answered && page.cursor == version_make(1, 4) && page.block > 0);
@@ -219,7 +192,7 @@ TEST(a_superseded_entry_in_pieces_is_not_missing_and_is_told_to_nobody)
 
     landing_put(&landing, 2);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
-    land_long(&landing, 1, 2 * LIMIT, true);
+    landing_long(&landing, version_make(1, 1), 2 * LIMIT, version_make(1, 1));
     assert_false(landing_ask(&landing).missing);
     suffix_sort(suffix);
     assert_int_equal(suffix->count, 2);
@@ -266,21 +239,6 @@ TEST(a_suffix_waits_for_a_segment_behind_which_something_has_landed)
 
 enum { CLIENT = 7, OTHER = 8 };
 
-static void land_of(struct landing *landing, uint64_t counter, uint32_t client, uint32_t operation)
-{
-    const char *key = stage_key_of(STAGE_BACKED);
-
-    landing_block(landing,
-                  (struct entry_header){.type = ENTRY_PUT,
-                                        .shard = STAGE_BACKED,
-                                        .version = version_make(1, counter),
-                                        .key_bytes = (uint16_t)strlen(key),
-                                        .blocks = 1,
-                                        .client_id = client,
-                                        .operation = operation},
-                  key, NULL);
-}
-
 static void land_acknowledged(struct landing *landing, uint32_t client, uint32_t lowest)
 {
     uint8_t value[64];
@@ -302,14 +260,14 @@ TEST(who_is_promoted_knows_what_may_be_asked_again)
     struct shard_state *shard = shard_of(stage);
     uint64_t version = 0;
 
-    land_of(&landing, 1, CLIENT, 10);
-    land_of(&landing, 2, CLIENT, 11);
-    land_of(&landing, 3, OTHER, 1);
+    landing_put_of(&landing, 1, CLIENT, 10);
+    landing_put_of(&landing, 2, CLIENT, 11);
+    landing_put_of(&landing, 3, OTHER, 1);
     land_acknowledged(&landing, CLIENT, 11);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 3));
     landing_seal(&landing);
     assert_int_equal(landing_ask(&landing).settled, version_make(1, 3));
-    land_of(&landing, 4, OTHER, 2);
+    landing_put_of(&landing, 4, OTHER, 2);
     landing_ask(&landing);
     digest_tail_leave(digest, shard);
     assert_int_equal(records_count(&shard->records), 3);
@@ -326,13 +284,13 @@ TEST(who_is_promoted_after_a_start_knows_it_too)
     struct landing landing = landing_begin(stage);
     uint64_t version = 0;
 
-    land_of(&landing, 1, CLIENT, 10);
+    landing_put_of(&landing, 1, CLIENT, 10);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
     landing_seal(&landing);
     stage_pass(stage, NS_PER_S); /* it is settled, durably */
-    land_of(&landing, 2, OTHER, 1);
+    landing_put_of(&landing, 2, OTHER, 1);
     landing_ask(&landing);
-    (void)restart(stage);
+    (void)landing_return(stage);
     struct shard_state *shard = shard_of(stage);
     assert_true(atomic_load(&shard->settled) == version_make(1, 1));
     digest_tail_leave(digest_of(stage), shard);

@@ -118,8 +118,7 @@ TEST(a_start_finds_nothing_where_it_was_void)
     struct three three = void_three(stage);
 
     toggle(&three.landing, three.places[1]);
-    stage_restart(stage);
-    stage_begin(stage);
+    stage_return(stage);
     assert_true(is_zero(stage, three.places[1], three.places[2]));
     assert_true(is_zero(stage, three.end, three.end + 4096));
     assert_false(is_zero(stage, three.places[0], three.places[1]));
