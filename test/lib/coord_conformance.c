@@ -5,59 +5,16 @@
 #include "test/lib/coord_conformance.h"
 
 #include "common/base/error.h"
+#include "test/lib/coord_owner.h"
 #include "test/lib/unit.h"
 
 #define DEADLINE_NS (60 * NS_PER_S)
 
 enum { OWNERS = 3 };
 
-/* What a handle has answered. */
-struct owner {
-    struct coord *coord;
-    unsigned reads, stores, changes, wins, losses;
-    int error;
-    uint64_t version;
-    size_t bytes;
-    uint8_t value[COORD_MAX_VALUE_BYTES];
-};
-
 static const struct coord_backend *backend;
 static struct owner owners[OWNERS];
 static struct owner *const alice = &owners[0], *const bob = &owners[1], *const carol = &owners[2];
-
-static void on_read(void *context, int error, const void *value, size_t bytes, uint64_t version)
-{
-    struct owner *owner = context;
-    owner->reads++;
-    owner->error = error;
-    owner->version = version;
-    owner->bytes = bytes;
-    assert_true(bytes <= sizeof owner->value);
-    if (bytes > 0)
-        memcpy(owner->value, value, bytes);
-}
-
-static void on_cas(void *context, int error, uint64_t version)
-{
-    struct owner *owner = context;
-    owner->stores++;
-    owner->error = error;
-    owner->version = version;
-}
-
-static void on_change(void *context)
-{
-    ((struct owner *)context)->changes++;
-}
-
-static void on_leader(void *context, bool leader)
-{
-    struct owner *owner = context;
-    if (leader)
-        owner->wins++;
-    else
-        owner->losses++;
-}
 
 static int open_owners(void **state)
 {
@@ -112,7 +69,7 @@ static void let_pass(uint64_t ns)
         ;
 }
 
-static void read_value(struct owner *owner)
+static void read_newest(struct owner *owner)
 {
     assert_int_equal(coord_read(owner->coord, on_read, owner), 0);
     wait_for(&owner->reads, owner->reads + 1);
@@ -123,7 +80,7 @@ static void read_until(struct owner *owner, uint64_t version)
 {
     uint64_t end_ns = poll_owners() + DEADLINE_NS;
     do
-        read_value(owner);
+        read_newest(owner);
     while (owner->version < version && poll_owners() < end_ns);
     assert_int_equal(owner->version, version);
 }
@@ -140,7 +97,7 @@ static int cas(struct owner *owner, uint64_t expected, const char *text)
 TEST(what_was_never_written_has_version_0)
 {
     alice->version = 99;
-    read_value(alice);
+    read_newest(alice);
     assert_int_equal(alice->version, 0);
     assert_int_equal(alice->bytes, 0);
 }
@@ -186,7 +143,7 @@ TEST(what_a_handle_stored_it_reads)
 {
     for (uint64_t version = 0; version < 20; version++) {
         assert_int_equal(cas(alice, version, "mine"), 0);
-        read_value(alice);
+        read_newest(alice);
         assert_int_equal(alice->version, version + 1);
     }
 }
@@ -196,7 +153,7 @@ TEST(what_a_handle_has_read_it_never_reads_older)
     uint64_t seen = 0;
     for (uint64_t version = 0; version < 20; version++) {
         assert_int_equal(cas(alice, version, "newer"), 0);
-        read_value(bob);
+        read_newest(bob);
         assert_true(bob->version >= seen && bob->version <= version + 1);
         seen = bob->version;
     }
@@ -283,7 +240,7 @@ TEST(racing_compare_and_sets_lose_no_update)
 
 TEST(a_watch_fires_once_after_another_handles_compare_and_set)
 {
-    read_value(alice);
+    read_newest(alice);
     assert_int_equal(coord_watch(alice->coord, on_change, alice), 0);
     let_pass(200 * NS_PER_MS);
     assert_int_equal(alice->changes, 0);
@@ -317,14 +274,14 @@ TEST(who_watches_and_reads_again_sees_the_last_value)
                 continue;
             seen++;
             assert_int_equal(coord_watch(alice->coord, on_change, alice), 0);
-            read_value(alice);
+            read_newest(alice);
         }
     }
     while (alice->version < 20) { /* or a change was missed */
         wait_for(&alice->changes, seen + 1);
         seen++;
         assert_int_equal(coord_watch(alice->coord, on_change, alice), 0);
-        read_value(alice);
+        read_newest(alice);
     }
 }
 

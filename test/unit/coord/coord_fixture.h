@@ -6,97 +6,16 @@
 #include <sys/stat.h>
 
 #include "common/base/error.h"
-#include "common/coord/coord.h"
+#include "test/lib/coord_owner.h"
 #include "test/lib/temp_dir_fixture.h"
 #include "test/lib/unit.h"
-#include "test/lib/wait.h"
-
-/* What a handle has answered. */
-struct owner {
-    struct coord *coord;
-    bool answered;
-    int error;
-    uint64_t version;
-    size_t bytes;
-    uint8_t value[COORD_MAX_VALUE_BYTES];
-    unsigned changes;
-    unsigned wins;
-    unsigned losses;
-};
 
 static struct owner alice;
-
-static inline void on_read(void *context, int error, const void *value, size_t bytes,
-                           uint64_t version)
-{
-    struct owner *owner = context;
-
-    owner->answered = true;
-    owner->error = error;
-    owner->version = version;
-    owner->bytes = bytes;
-    assert_true(bytes <= sizeof(owner->value));
-    if (bytes > 0)
-        memcpy(owner->value, value, bytes);
-}
-
-static inline void on_cas(void *context, int error, uint64_t version)
-{
-    struct owner *owner = context;
-
-    owner->answered = true;
-    owner->error = error;
-    owner->version = version;
-}
-
-static inline void on_change(void *context)
-{
-    ((struct owner *)context)->changes++;
-}
-
-static inline void on_leader(void *context, bool leader)
-{
-    struct owner *owner = context;
-
-    if (leader)
-        owner->wins++;
-    else
-        owner->losses++;
-}
 
 static inline void open_owner(struct owner *owner)
 {
     memset(owner, 0, sizeof(*owner));
     assert_int_equal(coord_open_file(dir.path, NULL, &owner->coord), 0);
-}
-
-static inline enum poll_result poll_owner(struct owner *owner)
-{
-    uint64_t wake_ns = WAKE_NEVER;
-
-    return coord_poll(owner->coord, clock_now_ns(clock_system()), &wake_ns);
-}
-
-static inline bool is_answered(struct owner *owner)
-{
-    poll_owner(owner);
-    return owner->answered;
-}
-
-static inline int read_value(struct owner *owner)
-{
-    owner->answered = false;
-    assert_int_equal(coord_read(owner->coord, on_read, owner), 0);
-    assert_true(WAIT_FOR(is_answered(owner)));
-    return owner->error;
-}
-
-static inline int cas_value(struct owner *owner, uint64_t expected, const void *value, size_t bytes)
-{
-    owner->answered = false;
-    assert_int_equal(coord_cas(owner->coord, expected, value, bytes, on_cas, owner), 0);
-    assert_true(WAIT_FOR(is_answered(owner)));
-    return owner->error;
 }
 
 static inline void save_file(const char *name, const uint8_t *bytes, size_t count)

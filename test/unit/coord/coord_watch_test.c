@@ -50,18 +50,6 @@ TEST(a_damaged_value_fires_a_watch)
     coord_close(alice.coord);
 }
 
-static bool has_won(struct owner *owner)
-{
-    poll_owner(owner);
-    return owner->wins > owner->losses;
-}
-
-static bool has_lost(struct owner *owner)
-{
-    poll_owner(owner);
-    return owner->losses > 0;
-}
-
 /* Lets `owner` try for leadership `times` times. */
 static void let_try(struct owner *owner, int times)
 {

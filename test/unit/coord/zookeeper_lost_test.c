@@ -4,46 +4,11 @@
 #include <signal.h>
 
 #include "common/base/error.h"
+#include "test/lib/coord_owner.h"
 #include "test/lib/unit.h"
 #include "test/unit/coord/zookeeper_fixture.h"
 
-/* What a handle has answered. */
-struct owner {
-    struct coord *coord;
-    bool answered;
-    int error;
-    uint64_t version;
-    unsigned changes, wins, losses;
-};
-
 static struct owner alice, bob;
-
-static void on_read(void *context, int error, const void *value, size_t bytes, uint64_t version)
-{
-    struct owner *owner = context;
-    (void)value;
-    (void)bytes;
-    owner->answered = true;
-    owner->error = error;
-    owner->version = version;
-}
-
-static void on_cas(void *context, int error, uint64_t version)
-{
-    on_read(context, error, NULL, 0, version);
-}
-
-static void on_change(void *context)
-{
-    ((struct owner *)context)->changes++;
-}
-
-static void on_leader(void *context, bool leader)
-{
-    struct owner *owner = context;
-    owner->wins += leader;
-    owner->losses += !leader;
-}
 
 static int open_owners(void **state)
 {
@@ -62,96 +27,62 @@ static int close_owners(void **state)
     return 0;
 }
 
-static bool poll_owner(struct owner *owner)
-{
-    uint64_t wake_ns = WAKE_NEVER;
-    coord_poll(owner->coord, clock_now_ns(clock_system()), &wake_ns);
-    return owner->answered;
-}
-
-static void read_value(struct owner *owner)
-{
-    owner->answered = false;
-    assert_int_equal(coord_read(owner->coord, on_read, owner), 0);
-    assert_true(WAIT_FOR(poll_owner(owner)));
-    assert_int_equal(owner->error, 0);
-}
-
-static int cas_value(struct owner *owner, uint64_t expected)
-{
-    owner->answered = false;
-    assert_int_equal(coord_cas(owner->coord, expected, "x", 1, on_cas, owner), 0);
-    assert_true(WAIT_FOR(poll_owner(owner)));
-    return owner->error;
-}
-
-static bool leads(struct owner *owner)
-{
-    poll_owner(owner);
-    return owner->wins > owner->losses;
-}
-
-static bool has_lost(struct owner *owner)
-{
-    poll_owner(owner);
-    return owner->losses > 0;
-}
-
 /* Alice's process stands still: the ensemble hears nothing of her. */
 TEST(who_is_silent_for_longer_than_its_session_leads_no_more)
 {
     coord_close(alice.coord);
     alice.coord = open_handle(SHORT_SESSION_MS);
-    assert_int_equal(cas_value(&alice, 0), 0);
+    assert_int_equal(cas_value(&alice, 0, "x", 1), 0);
     assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
-    assert_true(WAIT_FOR(leads(&alice)));
-    read_value(&alice);
+    assert_true(WAIT_FOR(has_won(&alice)));
+    assert_int_equal(read_value(&alice), 0);
     assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
     for (int i = 0; i < 2; i++)
-        read_value(&alice); /* the second was handed over behind the watch: that is set */
+        assert_int_equal(read_value(&alice),
+                         0); /* the second was handed over behind the watch: that is set */
     assert_int_equal(coord_elect(bob.coord, on_leader, &bob), 0);
-    assert_true(WAIT_FOR(leads(&bob)));
-    assert_int_equal(cas_value(&bob, 1), 0);
+    assert_true(WAIT_FOR(has_won(&bob)));
+    assert_int_equal(cas_value(&bob, 1, "x", 1), 0);
 
     /* She learns both, and goes on in a session of her own. */
     assert_true(WAIT_FOR(has_lost(&alice)));
     assert_true(WAIT_FOR((poll_owner(&alice), alice.changes > 0)));
-    read_value(&alice);
+    assert_int_equal(read_value(&alice), 0);
     assert_int_equal(alice.version, 2);
-    assert_int_equal(cas_value(&alice, 2), 0);
+    assert_int_equal(cas_value(&alice, 2, "x", 1), 0);
     assert_int_equal(alice.wins, 1);
     coord_close(bob.coord);
     bob.coord = NULL;
-    assert_true(WAIT_FOR(leads(&alice)));
+    assert_true(WAIT_FOR(has_won(&alice)));
 }
 
 TEST(requests_wait_for_a_server_that_is_away)
 {
-    assert_int_equal(cas_value(&alice, 0), 0);
+    assert_int_equal(cas_value(&alice, 0, "x", 1), 0);
     assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
     assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
-    assert_true(WAIT_FOR(leads(&alice)));
+    assert_true(WAIT_FOR(has_won(&alice)));
     zookeeper_server_kill(&server);
     assert_true(WAIT_FOR(has_lost(&alice))); /* nobody knows when her session ends */
     alice.answered = bob.answered = false;
     assert_int_equal(coord_read(alice.coord, on_read, &alice), 0);
     assert_int_equal(coord_cas(bob.coord, 1, "y", 1, on_cas, &bob), 0);
     for (int i = 0; i < 100; i++)
-        assert_false(poll_owner(&alice) || poll_owner(&bob));
+        assert_false(is_answered(&alice) || is_answered(&bob));
     zookeeper_server_start(&server);
-    assert_true(WAIT_FOR(poll_owner(&alice)));
+    assert_true(WAIT_FOR(is_answered(&alice)));
     assert_true(alice.error == 0 && alice.version >= 1);
-    assert_true(WAIT_FOR(poll_owner(&bob)));
+    assert_true(WAIT_FOR(is_answered(&bob)));
     assert_int_equal(bob.error, 0);
     assert_true(WAIT_FOR((poll_owner(&alice), alice.changes > 0)));
-    assert_true(WAIT_FOR(leads(&alice)));
+    assert_true(WAIT_FOR(has_won(&alice)));
 }
 
 /* The server takes it from its socket or does not: it is stopped when it comes, and killed. A read is asked again. */
 TEST(of_a_compare_and_set_whose_connection_breaks_nobody_knows)
 {
-    assert_int_equal(cas_value(&alice, 0), 0);
-    read_value(&bob);
+    assert_int_equal(cas_value(&alice, 0, "x", 1), 0);
+    assert_int_equal(read_value(&bob), 0);
     kill(server.pid, SIGSTOP);
     alice.answered = bob.answered = false;
     assert_int_equal(coord_cas(alice.coord, 1, "x", 1, on_cas, &alice), 0);
@@ -162,26 +93,26 @@ TEST(of_a_compare_and_set_whose_connection_breaks_nobody_knows)
     }
     assert_false(alice.answered || bob.answered);
     zookeeper_server_kill(&server);
-    assert_true(WAIT_FOR(poll_owner(&alice)));
+    assert_true(WAIT_FOR(is_answered(&alice)));
     assert_int_equal(alice.error, ROWAN_EUNKNOWN);
-    assert_false(poll_owner(&bob));
+    assert_false(is_answered(&bob));
     zookeeper_server_start(&server);
-    assert_true(WAIT_FOR(poll_owner(&bob)));
+    assert_true(WAIT_FOR(is_answered(&bob)));
     assert_int_equal(bob.error, 0);
-    read_value(&alice);
+    assert_int_equal(read_value(&alice), 0);
     assert_true(alice.version == 1 || alice.version == 2);
-    assert_int_equal(cas_value(&alice, alice.version), 0);
+    assert_int_equal(cas_value(&alice, alice.version, "x", 1), 0);
 }
 
 TEST(a_leader_whose_node_was_removed_learns_it_and_leads_again)
 {
     assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
-    assert_true(WAIT_FOR(leads(&alice)));
+    assert_true(WAIT_FOR(has_won(&alice)));
     char path[64];
     snprintf(path, sizeof path, "/a/case/%u/leader", path_number);
     zookeeper_server_delete(&server, path);
     assert_true(WAIT_FOR(has_lost(&alice)));
-    assert_true(WAIT_FOR(leads(&alice)));
+    assert_true(WAIT_FOR(has_won(&alice)));
     assert_int_equal(alice.wins, 2);
 }
 

@@ -1,6 +1,7 @@
 /* coord_test.c - the simulated coordination service: what it does to its owners, a promise a test. What every
  * backend must do is in test/unit/coord/coord_sim_test.c. */
 #include "common/base/error.h"
+#include "test/lib/coord_owner.h"
 #include "test/lib/unit.h"
 #include "test/sim/sim_coord.h"
 
@@ -10,47 +11,9 @@
 
 enum { OWNERS = 2, SEEDS = 40 };
 
-struct owner {
-    struct coord *coord;
-    unsigned reads, stores, changes;
-    bool leads;
-    int error;
-    uint64_t version;
-};
-
 static struct sim_clock clock_;
 static struct sim_registry *registry;
 static struct owner alice, bob;
-
-static void on_read(void *context, int error, const void *value, size_t bytes, uint64_t version)
-{
-    struct owner *owner = context;
-    (void)value;
-    (void)bytes;
-    owner->reads++;
-    owner->error = error;
-    owner->version = version;
-}
-
-static void on_cas(void *context, int error, uint64_t version)
-{
-    struct owner *owner = context;
-    (void)version;
-    owner->stores++;
-    owner->error = error;
-}
-
-static void on_change(void *context)
-{
-    ((struct owner *)context)->changes++;
-}
-
-static void on_leader(void *context, bool leader)
-{
-    struct owner *owner = context;
-    assert_true(owner->leads != leader);
-    owner->leads = leader;
-}
 
 static void open_world(uint64_t seed, uint64_t session_ns, uint32_t lost_reply)
 {
@@ -77,7 +40,7 @@ static void close_world(void)
     sim_registry_destroy(registry);
 }
 
-static void poll_owner(struct owner *owner)
+static void poll_now(struct owner *owner)
 {
     uint64_t wake_ns = WAKE_NEVER;
     if (owner->coord)
@@ -87,8 +50,8 @@ static void poll_owner(struct owner *owner)
 static void tick(void)
 {
     clock_.now_ns += TICK_NS;
-    poll_owner(&alice);
-    poll_owner(&bob);
+    poll_now(&alice);
+    poll_now(&bob);
 }
 
 static void run_for(uint64_t ns)
@@ -174,8 +137,8 @@ TEST(a_clock_that_jumps_to_what_is_next_misses_nothing)
         uint64_t start_ns = clock_.now_ns;
         ask_cas(&bob, stored());
         for (unsigned want = bob.stores + 1; bob.stores < want;) {
-            poll_owner(&alice);
-            poll_owner(&bob);
+            poll_now(&alice);
+            poll_now(&bob);
             uint64_t next_ns = sim_registry_next_ns(registry);
             assert_true(next_ns > clock_.now_ns && next_ns < clock_.now_ns + SESSION_NS);
             if (bob.stores < want)
@@ -183,8 +146,8 @@ TEST(a_clock_that_jumps_to_what_is_next_misses_nothing)
         }
         assert_true(clock_.now_ns - start_ns <= 2 * DELAY_NS);
         for (int idle = 0; idle < 10; idle++) {
-            poll_owner(&alice);
-            poll_owner(&bob);
+            poll_now(&alice);
+            poll_now(&bob);
             clock_.now_ns = sim_registry_next_ns(registry);
         }
     }
@@ -404,7 +367,7 @@ TEST(what_an_ended_session_asks_has_no_effect)
         run_for(3 * DELAY_NS);
         sim_coord_expire(alice.coord);
         ask_cas(&alice, 0);
-        poll_owner(&alice);
+        poll_now(&alice);
         assert_true(alice.leads); /* it does not know */
         run_until(&alice.stores, 1);
         assert_int_equal(alice.error, ROWAN_EUNKNOWN);
@@ -422,7 +385,7 @@ TEST(an_owner_that_is_not_polled_loses_its_session)
     elect(&bob);
     for (uint64_t end_ns = clock_.now_ns + 2 * SESSION_NS; clock_.now_ns < end_ns;) {
         clock_.now_ns += TICK_NS;
-        poll_owner(&bob);
+        poll_now(&bob);
     }
     assert_true(alice.leads && bob.leads);
     run_for(2 * DELAY_NS);
@@ -450,7 +413,7 @@ TEST(a_compare_and_set_outlives_its_closed_handle)
 {
     open_world(14, SESSION_NS, 0);
     ask_cas(&alice, 0);
-    poll_owner(&alice);
+    poll_now(&alice);
     close_owner(&alice);
     assert_int_equal(stored(), 0);
     run_for(DELAY_NS + TICK_NS);
