@@ -13,11 +13,18 @@ struct cm_state_options options_of(uint64_t manager)
     return options;
 }
 
-struct world *manager_at(uint64_t incarnation, uint64_t now_ns)
+struct world *standby(uint64_t incarnation, uint64_t now_ns)
 {
     struct cm_state_options options = options_of(incarnation);
     struct world *world = world_create(world_store, &options);
     world->now_ns = now_ns;
+    world_settle(world);
+    return world;
+}
+
+struct world *manager_at(uint64_t incarnation, uint64_t now_ns)
+{
+    struct world *world = standby(incarnation, now_ns);
     world_elect(world);
     return world;
 }

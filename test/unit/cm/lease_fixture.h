@@ -16,6 +16,7 @@ extern struct world_renewal last[SERVERS + 1]; /* what each member brings back *
 
 /* Three servers and replicas. */
 struct cm_state_options options_of(uint64_t manager);
+struct world *standby(uint64_t incarnation, uint64_t now_ns); /* knows the cluster, does not lead */
 struct world *manager_at(uint64_t incarnation, uint64_t now_ns);
 
 /* A new cluster, its configuration of term 1 in force; and one that is committed: nothing sent is remembered. */

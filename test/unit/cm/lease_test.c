@@ -344,16 +344,6 @@ TEST(another_manager_stores_its_name_before_it_does_anything_else)
     assert_failure(world_last(old, 1), ROWAN_ENOTLEADING, "leads");
 }
 
-/* A manager that knows the cluster and does not lead. */
-static struct world *standby(uint64_t incarnation, uint64_t now_ns)
-{
-    struct cm_state_options options = options_of(incarnation);
-    struct world *world = world_create(world_store, &options);
-    world->now_ns = now_ns;
-    world_settle(world);
-    return world;
-}
-
 static void say_without(struct world *world, uint32_t server, uint64_t without_ns)
 {
     struct cm_join join = world_join_of(server);

@@ -8,22 +8,7 @@
 
 enum { PM_BYTES = 1 << 20, OWNER = 0, PEER = 1 };
 
-static int open_all(void **state)
-{
-    (void)state;
-    open_host(OVER_SHM, 2, PM_BYTES);
-    return 0;
-}
-
-static int listen_as(const char *name)
-{
-    int directory_fd = open(host.dir.path, O_RDONLY | O_DIRECTORY), fd;
-
-    assert_true(directory_fd >= 0);
-    assert_int_equal(socket_listen(directory_fd, name, 0, &fd), 0);
-    close(directory_fd);
-    return fd;
-}
+HOST_FIXTURE(open_all, OVER_SHM, 2, PM_BYTES)
 
 TEST(an_address_belongs_to_one_living_process)
 {
@@ -33,10 +18,10 @@ TEST(an_address_belongs_to_one_living_process)
 
     assert_int_equal(fabric_open(NULL, host.backend.address(&host, OWNER), &second), 0);
     assert_int_equal(fabric_endpoint_open(second, 0, &endpoint), ROWAN_EINUSE);
-    fd = listen_as("dead"); /* somebody who dies without unlinking */
+    fd = host_listen("dead"); /* somebody who dies without unlinking */
     close(fd);
     assert_int_equal(access(temp_dir_at(&host.dir, "dead.0"), F_OK), 0);
-    fd = listen_as("dead");
+    fd = host_listen("dead");
     close(fd);
     assert_int_equal(fabric_endpoint_open(second, 1, &endpoint), 0);
     fabric_endpoint_close(endpoint);

@@ -17,12 +17,7 @@
 
 enum { PM_BYTES = 16 << 20, VICTIM = 0, PEER = 1, OTHER = 2 };
 
-static int open_all(void **state)
-{
-    (void)state;
-    open_host(OVER_SHM, 3, PM_BYTES);
-    return 0;
-}
+HOST_FIXTURE(open_all, OVER_SHM, 3, PM_BYTES)
 
 static unsigned open_fds(void)
 {
@@ -245,19 +240,9 @@ TEST(who_says_nothing_is_given_up)
 
 /* --- the active side of the handshake --- */
 
-static int listen_as(const char *name)
-{
-    int directory_fd = open(host.dir.path, O_RDONLY | O_DIRECTORY), fd;
-
-    assert_true(directory_fd >= 0);
-    assert_int_equal(socket_listen(directory_fd, name, 0, &fd), 0);
-    close(directory_fd);
-    return fd;
-}
-
 TEST(a_spoilt_welcome_closes_the_connection)
 {
-    const int listener = listen_as("evil");
+    const int listener = host_listen("evil");
     char address[512];
 
     snprintf(address, sizeof address, "shm:%s/evil", host.dir.path);

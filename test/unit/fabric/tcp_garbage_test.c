@@ -49,15 +49,6 @@ static struct side *owner(void)
     return &world.sides[OWNER];
 }
 
-static int connect_raw(void)
-{
-    const struct sockaddr_in address = host_sockaddr(&host, OWNER, 0);
-    const int fd = raw_connect(&address);
-
-    assert_true(fd >= 0);
-    return fd;
-}
-
 /* Polls until the owner's answer is there. */
 static void wait_welcome(int fd)
 {
@@ -82,13 +73,13 @@ static void shake_hands(void)
     const uint32_t accepted = side_count(owner(), FABRIC_ACCEPTED);
     struct tcp_greeting hello = raw_hello(RAW, 0);
 
-    messages = connect_raw();
+    messages = host_connect();
     assert_true(raw_send(messages, &hello, sizeof hello));
     wait_welcome(messages);
     assert_int_equal(welcome.error, 0);
     if (welcome.zone) {
         hello = raw_hello(RAW, welcome.token);
-        blocks = connect_raw();
+        blocks = host_connect();
         assert_true(raw_send(blocks, &hello, sizeof hello));
         wait_welcome(blocks);
         assert_int_equal(welcome.error, 0);
@@ -301,7 +292,7 @@ TEST(a_greeting_cut_at_every_byte_is_answered)
     const struct tcp_greeting hello = raw_hello(RAW, 0);
 
     for (uint32_t cut = 0; cut <= sizeof hello; cut++) {
-        messages = connect_raw();
+        messages = host_connect();
         assert_true(raw_send(messages, &hello, cut));
         world_poll_times(&world, 3);
         assert_true(raw_send(messages, (const uint8_t *)&hello + cut, sizeof hello - cut));
@@ -400,7 +391,7 @@ TEST(garbage_instead_of_a_greeting_is_closed_at_once)
         for (uint32_t i = 0; i < bytes; i++)
             stream[i] = (uint8_t)random_u64(&random);
         stream[0] |= 0x80; /* no byte of the magic has it */
-        messages = connect_raw();
+        messages = host_connect();
         assert_true(raw_send(messages, stream, bytes));
         wait_closed(messages);
         close_raw();
@@ -415,7 +406,7 @@ TEST(another_layout_is_told_so)
     struct tcp_greeting hello = raw_hello(RAW, 0);
 
     hello.layouts = (struct greeting_layouts){VERSION_TCP_HIGHEST + 1, VERSION_TCP_HIGHEST + 2};
-    messages = connect_raw();
+    messages = host_connect();
     assert_true(raw_send(messages, &hello, sizeof hello));
     wait_welcome(messages);
     assert_int_equal(welcome.error, ROWAN_EINCOMPATIBLE);
@@ -429,7 +420,7 @@ TEST(a_newer_peer_that_speaks_our_layout_too_is_welcome)
     struct tcp_greeting hello = raw_hello(RAW, 0);
 
     hello.layouts = (struct greeting_layouts){VERSION_TCP_HIGHEST, VERSION_TCP_HIGHEST + 5};
-    messages = connect_raw();
+    messages = host_connect();
     assert_true(raw_send(messages, &hello, sizeof hello));
     wait_welcome(messages);
     assert_int_equal(welcome.error, 0);
@@ -442,23 +433,23 @@ TEST(a_wrong_token_finds_no_connection)
     struct tcp_greeting hello = raw_hello(RAW, 0);
 
     side_open_zone(&world, OWNER, 2, 2);
-    messages = connect_raw();
+    messages = host_connect();
     assert_true(raw_send(messages, &hello, sizeof hello));
     wait_welcome(messages);
     assert_int_equal(welcome.zone, 1);
     hello = raw_hello(RAW, welcome.token ^ 1);
-    blocks = connect_raw();
+    blocks = host_connect();
     assert_true(raw_send(blocks, &hello, sizeof hello));
     wait_closed(blocks);
     close(blocks);
     assert_int_equal(owner()->event_count, 0);
     /* The right one still does, and once only. */
     hello = raw_hello(RAW, welcome.token);
-    blocks = connect_raw();
+    blocks = host_connect();
     assert_true(raw_send(blocks, &hello, sizeof hello));
     world_wait(&world, OWNER, FABRIC_ACCEPTED, 1);
     close(blocks);
-    blocks = connect_raw();
+    blocks = host_connect();
     assert_true(raw_send(blocks, &hello, sizeof hello));
     wait_closed(blocks);
 }
@@ -471,9 +462,9 @@ TEST(half_a_handshake_ends_after_its_time)
     int nothing, half;
 
     side_open_zone(&world, OWNER, 2, 2);
-    nothing = connect_raw();
-    half = connect_raw();
-    messages = connect_raw(); /* says hello, but never opens the other socket */
+    nothing = host_connect();
+    half = host_connect();
+    messages = host_connect(); /* says hello, but never opens the other socket */
     assert_true(raw_send(half, &hello, 64));
     assert_true(raw_send(messages, &hello, sizeof hello));
     wait_welcome(messages);

@@ -29,12 +29,7 @@
 
 enum { OWNER, OTHER, SIDES, PM_BYTES = 16 << 20 };
 
-static int open_all(void **state)
-{
-    (void)state;
-    open_host(OVER_TCP, SIDES, PM_BYTES);
-    return 0;
-}
+HOST_FIXTURE(open_all, OVER_TCP, SIDES, PM_BYTES)
 
 static struct side *owner(void)
 {
@@ -46,21 +41,12 @@ static struct tcp_endpoint *owner_endpoint(void)
     return (struct tcp_endpoint *)owner()->endpoint;
 }
 
-static int connect_raw(void)
-{
-    const struct sockaddr_in address = host_sockaddr(&host, OWNER, 0);
-    const int fd = raw_connect(&address);
-
-    assert_true(fd >= 0);
-    return fd;
-}
-
 /* A client's connection. */
 static int raw_client(void)
 {
     const uint32_t accepted = side_count(owner(), FABRIC_ACCEPTED);
     struct tcp_greeting hello = raw_hello(1000, 0);
-    const int fd = connect_raw();
+    const int fd = host_connect();
 
     hello.identity.kind = FABRIC_CLIENT;
     assert_true(raw_send(fd, &hello, sizeof hello));
@@ -391,7 +377,7 @@ TEST(half_open_connections_make_room_for_others)
     struct fabric_conn *conn, *passive;
 
     for (unsigned i = 0; i < COUNT; i++) {
-        fds[i] = connect_raw();
+        fds[i] = host_connect();
         side_poll(&world, OWNER);
     }
     world_poll_times(&world, 50);
@@ -415,7 +401,7 @@ TEST(without_descriptors_those_who_are_there_are_served)
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     for (unsigned i = 0; i < 8; i++)
-        fds[i] = connect_raw();
+        fds[i] = host_connect();
     next = dup(0);
     close(next);
     tight = (struct rlimit){.rlim_cur = (rlim_t)next + 2, .rlim_max = before.rlim_max};

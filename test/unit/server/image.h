@@ -166,20 +166,29 @@ static inline uint64_t write_put(struct image *image, uint16_t shard, uint64_t v
         image, &(struct entry){.shard = shard, .version = version, .key = key, .value_bytes = 20});
 }
 
-static inline void write_commit(struct image *image, uint16_t shard, uint64_t version,
-                                uint32_t client, uint32_t lowest)
+/* `part` of a table; or, if that has none, commit versions by themselves. */
+static inline void write_part(struct image *image, struct commit_part part,
+                              const struct commit_shard *shards, uint32_t shard_count,
+                              const struct commit_client *clients, uint32_t client_count)
 {
-    uint8_t value[64], bytes[LIMIT];
-    const struct commit_shard row = {shard, version};
-    const struct commit_client low = {client, lowest};
-    const struct entry_header header = {.type = ENTRY_COMMIT_VERSIONS,
-                                        .blocks = 1,
-                                        .value_bytes =
-                                            commit_encode(&row, 1, &low, client != 0, value)};
+    uint8_t value[LIMIT], bytes[LIMIT];
+    const struct entry_header header = {
+        .type = ENTRY_COMMIT_VERSIONS,
+        .blocks = 1,
+        .value_bytes = commit_encode(shards, shard_count, clients, client_count, value)};
+    if (part.parts)
+        commit_make_part(value, part);
     uint32_t count = entry_encode_block(&image->common.format, &header, NULL, value, bytes);
     pm_store(image->common.pm, store_segment_offset(image->store, image->segment) + image->suffix,
              bytes, count);
     image->suffix += count;
+}
+
+static inline void write_commit(struct image *image, uint16_t shard, uint64_t version,
+                                uint32_t client, uint32_t lowest)
+{
+    write_part(image, (struct commit_part){0}, &(struct commit_shard){shard, version}, 1,
+               &(struct commit_client){client, lowest}, client != 0);
 }
 
 static inline uint64_t v(uint64_t counter)

@@ -36,22 +36,6 @@ static uint64_t write_of(struct image *image, uint16_t shard, uint64_t version, 
                                               .operation = operation});
 }
 
-static void write_part(struct image *image, struct commit_part part,
-                       const struct commit_shard *shards, uint32_t shard_count,
-                       const struct commit_client *clients, uint32_t client_count)
-{
-    uint8_t value[LIMIT], bytes[LIMIT];
-    const struct entry_header header = {
-        .type = ENTRY_COMMIT_VERSIONS,
-        .blocks = 1,
-        .value_bytes = commit_encode(shards, shard_count, clients, client_count, value)};
-    commit_make_part(value, part);
-    uint32_t count = entry_encode_block(&image->common.format, &header, NULL, value, bytes);
-    pm_store(image->common.pm, store_segment_offset(image->store, image->segment) + image->suffix,
-             bytes, count);
-    image->suffix += count;
-}
-
 /* A table in one part that names one client. */
 static void begin_with_table(struct image *image, uint16_t shard, uint64_t upto, uint32_t client,
                              uint32_t lowest)
