@@ -329,9 +329,8 @@ TEST(a_damaged_entry_supersedes_no_long_one)
 /* All of an epoch is settled when the next has its first commit version; not all that it had is here. */
 TEST(a_long_entry_of_a_settled_epoch_is_taken)
 {
-    for (unsigned starts = 1; starts < 3; starts++) {
+    for (unsigned starts = 1; starts < 3; starts++)
         stage_return(stage);
-    }
     struct landing landing = landing_begin(stage);
 
     landing_commit(&landing, STAGE_BACKED, version_make(3, 0));

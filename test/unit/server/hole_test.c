@@ -181,9 +181,8 @@ TEST(a_backup_hears_by_message_that_its_epoch_has_begun_and_nothing_more)
  * that. */
 TEST(a_commit_version_settles_the_epochs_before)
 {
-    for (unsigned starts = 1; starts < 3; starts++) {
+    for (unsigned starts = 1; starts < 3; starts++)
         stage_return(stage);
-    }
     struct landing landing = landing_begin(stage);
 
     landing_put(&landing, version_make(3, 1) - version_make(1, 0));

@@ -45,9 +45,8 @@ TEST(writes_of_one_poll_share_a_fence)
     struct puppet_conn *client = stage_client(stage);
     uint64_t fences = atomic_load(&stage->heap->fences);
 
-    for (unsigned i = 0; i < WRITES; i++) {
+    for (unsigned i = 0; i < WRITES; i++)
         stage_put_lands(stage, client, stage_key_of(i % 3));
-    }
     assert_int_equal(atomic_load(&stage->heap->fences) - fences, WRITES);
     fences = atomic_load(&stage->heap->fences);
     for (unsigned i = 0; i < WRITES; i++)
