@@ -3,9 +3,9 @@
  *
  *  1. IDLE -> WAIT: note which segments are closed, and then, of each shard, the highest version that may lie in a
  *     closed one (`closed`).
- *  2. WAIT -> FENCE: once each shard's settled version has reached what was noted, what was noted goes into the
- *     replica table, which is brought to PM; and so is all that the noted segments hold.
- *  3. FENCE -> IDLE: the noted segments become COMMITTED.
+ *  2. WAIT -> FENCE: once each shard's settled version has reached what was noted, all that is stored is brought to PM.
+ *  3. FENCE -> ROWS: then what was noted goes into the replica table, which is brought to PM, too.
+ *  4. ROWS -> IDLE: the noted segments become COMMITTED.
  *
  * A segment is closed when it is USED and, if it is of the backup log, all digest roles have left it and it is quiet.
  * Segments of earlier runs are closed, too: `closed` covers all earlier epochs from the start on.
@@ -20,7 +20,9 @@
  *     But what a digest role or the cleaner copied lies in later ones for a period, and where data were possibly
  *     incomplete, so does all at the end of reconciliation.
  *
- *  G5 A segment of which a worker may have something on its way by pointer is not noted: it stays as it is until that has
+ *  G5 What a digest role has copied is durable before the replica table calls it settled: a start takes the blocks that it
+ *     was joined from for dead (R6). A row that is stored and not fenced may be there after a power loss.
+ *  G6 A segment of which a worker may have something on its way by pointer is not noted: it stays as it is until that has
  *     landed. Nobody cleans what is not COMMITTED.
  *
  * A period that does not end, because a backup is away, holds up the next; nothing is lost by that but space. Of shards whose
@@ -65,7 +67,7 @@ static uint64_t durable(const struct shard_state *shard)
     return atomic_load_explicit(&shard->dur_settled, memory_order_relaxed);
 }
 
-/* G5 */
+/* G6 */
 static bool is_in_use(const struct control *control, const struct segment_meta *meta)
 {
     if (meta->owner == OWNER_DIGEST && meta->owner_number < control->options.digests)
@@ -196,11 +198,16 @@ bool control_commit_poll(struct control *control, uint64_t *wake_ns)
             wake_at(wake_ns, control->now_ns + COMMIT_CHECK_NS);
             return false;
         }
-        control_commit_rows(control, control->commit_needs); /* G2, G4 */
         control->commit_ticket = pm_fence_start(control->common->pm);
         control->commit_step = COMMIT_FENCE;
     }
-    if (!control_commit_sync(control) || !is_fenced(control))
+    if (control->commit_step == COMMIT_FENCE) {
+        if (!is_fenced(control))
+            return false;
+        control_commit_rows(control, control->commit_needs); /* G2, G4, G5 */
+        control->commit_step = COMMIT_ROWS;
+    }
+    if (!control_commit_sync(control))
         return false;
     commit_covered(control);
     atomic_fetch_add_explicit(&control->common->periods, 1, memory_order_release);

@@ -67,7 +67,7 @@ struct control_data {
     bool damaged;             /* likewise, but only of shards that the damage concerns */
 };
 
-enum commit_step { COMMIT_IDLE, COMMIT_WAIT, COMMIT_FENCE };
+enum commit_step { COMMIT_IDLE, COMMIT_WAIT, COMMIT_FENCE, COMMIT_ROWS };
 
 enum adopt_step {
     ADOPT_SHUT_OUT,
