@@ -15,7 +15,8 @@
  *  E5  Versions are gone only if the primary of the present epoch says so, and a commit version of this epoch covers them:
  *      then what took their place is on all replicas, and lands or is fetched like any other. They count as arrived.
  *  E6  To a replica that fills comes what its primary's index shows, of whatever epoch, and record stubs. Nothing is stored
- *      of which the index shows a later version. The last message is answered when all of that lies in closed segments.
+ *      of which the index shows a later version; and what is of an epoch before its first gives no completion record, as
+ *      those that are needed come as stubs, behind all entries. The last message is answered when all of that lies in closed segments.
  *  E7  What is stored and not applied lies in no COMMITTED segment: the control role asks for `stores_from`.
  *
  *  message --(blocks are stored)--> fence --(done)--> applied --> answered
@@ -186,8 +187,10 @@ static void apply_whole(struct digest *digest, struct query *query)
                           header.version);
             continue;
         }
-        const struct apply_entry entry =
+        struct apply_entry entry =
             apply_describe(common->pm, &common->format, &header, offset, digest->key);
+        if (version_epoch(header.version) < query->state->first_epoch)
+            entry.client_id = 0; /* E6 */
         if (digest_apply(digest, query->state, &entry))
             return;
     }

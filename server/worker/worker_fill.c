@@ -8,9 +8,8 @@
  *  Z6  What is not confirmed was not copied: it is sent again. A shard has one message on its way to a replica.
  *  Z7  Entries that were gathered and are not confirmed are held (reclaim.h).
  *
- * Clients go first: a poll does a short step of one fill after another, and none while requests come and a turn of the
- * thread takes longer than FILL_TURN_NS, which is how long a request waits to be served; but for one each FILL_REST_NS. A
- * step of COPY reads entries that the step before has prefetched.
+ * Clients go first: a poll does a short step of one fill after another, and rests while they ask (pace.h). A step of COPY
+ * reads entries that the step before has prefetched.
  *
  *  COPY --(the walk over the index is over)--> RECORDS --(all are confirmed)--> LAST --(confirmed)--> DONE
  */
@@ -21,6 +20,7 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
+#include "server/worker/pace.h"
 #include "server/worker/worker_peer.h"
 
 enum {
@@ -34,8 +34,6 @@ enum {
 #define FILL_RETRY_NS      (20 * NS_PER_MS)
 #define FILL_SPACE_NS      NS_PER_S
 #define FILL_TELL_NS       (NS_PER_S / 2) /* until a configuration says that the replica is full */
-#define FILL_TURN_NS       (100 * NS_PER_US)
-#define FILL_REST_NS       NS_PER_MS
 #define FILL_RATE_NS       (NS_PER_S / 2) /* between two looks at how fast it goes */
 
 enum fill_step { FILL_COPY, FILL_RECORDS_STEP, FILL_LAST, FILL_DONE };
@@ -65,9 +63,8 @@ struct fill {
 
 struct fills {
     struct fill slots[FILLS];
-    uint32_t turn;    /* the slot whose turn it is */
-    uint64_t poll_ns; /* when the last poll was, and the last step */
-    uint64_t step_ns;
+    uint32_t turn; /* the slot whose turn it is */
+    struct pace pace;
     uint64_t confirmed; /* items of all slots, since the last look at the rate */
     uint64_t rate_ns;
 };
@@ -415,20 +412,7 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
     return false;
 }
 
-/* --- when, and how fast --- */
-
-/* False: clients wait. */
-static bool may_step(struct fills *fills, bool clients, uint64_t now_ns, uint64_t *wake_ns)
-{
-    const bool slow = now_ns - fills->poll_ns > FILL_TURN_NS;
-    fills->poll_ns = now_ns;
-    if (clients && slow && now_ns < fills->step_ns + FILL_REST_NS) {
-        wake_at(wake_ns, fills->step_ns + FILL_REST_NS);
-        return false;
-    }
-    fills->step_ns = now_ns;
-    return true;
-}
+/* --- how fast --- */
 
 /* Objects that are still to be confirmed. */
 static uint64_t count_left(const struct worker *worker)
@@ -499,7 +483,7 @@ bool worker_fill_poll(struct worker *worker, bool clients, uint64_t now_ns, uint
     worker->fill_wanted = begin_some(worker) || used;
     wake_at(wake_ns, now_ns + FILL_SPACE_NS); /* also for those that found no memory */
     count_rate(worker, now_ns);
-    if (!may_step(fills, clients, now_ns, wake_ns))
+    if (!pace_may_step(&fills->pace, clients, now_ns, wake_ns))
         return false;
     for (uint32_t i = 0; i < FILLS; i++) {
         struct fill *fill = &fills->slots[fills->turn];
@@ -507,6 +491,7 @@ bool worker_fill_poll(struct worker *worker, bool clients, uint64_t now_ns, uint
         if (fill->shard && advance(worker, fill, now_ns, wake_ns))
             return true;
     }
+    fills->pace.stepped = false; /* all wait: the thread may sleep */
     return false;
 }
 

@@ -15,7 +15,7 @@
 #include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 
-enum { LED = 0 };
+enum { LED = 0, CLIENT = 9 };
 
 static struct puppet_conn *cm(const struct stage *stage)
 {
@@ -306,7 +306,9 @@ static int bring(struct stage *stage, struct puppet_conn *peer, uint64_t version
                                         .version = version,
                                         .key_bytes = (uint16_t)strlen(key),
                                         .value_bytes = 5,
-                                        .blocks = 1};
+                                        .blocks = 1,
+                                        .client_id = CLIENT,
+                                        .operation = 1};
     ProtobufCBinaryData data = {.data = block};
     Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
 
@@ -358,6 +360,20 @@ TEST(what_was_copied_counts_after_a_start)
     const struct message_reply reply = stage_reply(stage);
     assert_int_equal(reply.status, 0);
     assert_int_equal(reply.version, version_make(1, 7));
+}
+
+/* Of what is copied there is much, and nobody asks for most of it again: stubs tell of the rest. */
+TEST(what_is_copied_of_earlier_epochs_gives_no_completion_record)
+{
+    change(stage, STAGE_BACKED, FILLS);
+    struct landing landing = landing_begin(stage);
+    const struct control *control = server_poller(stage->server, 0).role;
+    const struct suffix *suffix = &control->shards[STAGE_BACKED]->suffix;
+    assert_int_equal(bring(stage, landing.peer, version_make(1, 7), false), 0);
+    assert_int_equal(bring(stage, landing.peer, version_make(2, 1), false), 0);
+    assert_int_equal(suffix->count, 2);
+    assert_int_equal(suffix->items[0].client, 0);
+    assert_int_equal(suffix->items[1].client, CLIENT);
 }
 
 /* No segment is closed any more, and the others wait for it to let tombstones go. */

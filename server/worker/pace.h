@@ -1,0 +1,38 @@
+/* pace.h - how much of a thread work in the background may take that goes on in steps, one in a turn of the thread (from one
+ * poll of the role to the next). Where nobody asks for anything it is all. While clients do, each step is followed by a rest
+ * of the length of its turn: it takes half at most, the less often the longer its turns are, and a thread that shares its
+ * processor does not always want it, so it gets it sooner when requests come. Pure.
+ */
+#ifndef SERVER_PACE_H
+#define SERVER_PACE_H
+
+#include "common/reactor/reactor.h"
+
+#define PACE_CLIENTS_NS (10 * NS_PER_MS) /* after a request: then nobody asks for anything */
+
+/* All zeros: nothing was done yet. */
+struct pace {
+    bool
+        stepped; /* in the last poll, at `step_ns`; the role takes it back if there was nothing to do */
+    uint64_t step_ns;
+    uint64_t clients_ns; /* the last request */
+    uint64_t rest_ns;    /* the end of the rest */
+};
+
+/* In each poll; `clients`: it has requests. True: a step may be done now. Else *wake_ns is no later than when one may. */
+static inline bool pace_may_step(struct pace *pace, bool clients, uint64_t now_ns,
+                                 uint64_t *wake_ns)
+{
+    if (clients)
+        pace->clients_ns = now_ns;
+    if (pace->stepped)
+        pace->rest_ns = now_ns + (now_ns - pace->step_ns);
+    pace->stepped = now_ns >= pace->rest_ns || now_ns >= pace->clients_ns + PACE_CLIENTS_NS;
+    if (pace->stepped)
+        pace->step_ns = now_ns;
+    else
+        wake_at(wake_ns, pace->rest_ns);
+    return pace->stepped;
+}
+
+#endif
