@@ -1,7 +1,8 @@
-/* pace.h - how much of a thread work in the background may take that goes on in steps, one in a turn of the thread (from one
- * poll of the role to the next). Where nobody asks for anything it is all. While clients do, each step is followed by a rest
- * of the length of its turn: it takes half at most, the less often the longer its turns are, and a thread that shares its
- * processor does not always want it, so it gets it sooner when requests come. Pure.
+/* pace.h - how much of a thread a role's work in the background may take that goes on in steps, one in a turn of the thread
+ * (from one poll of the role to the next). Where nobody asks the role for anything it is all. While clients do, each step is
+ * followed by a rest of the length of its turn: it takes half at most, the less often the longer its turns are, and a thread
+ * that shares its processor does not always want it, so it gets it sooner when requests come. A thread that stood still
+ * rests for PACE_REST_NS, however long that was. Pure.
  */
 #ifndef SERVER_PACE_H
 #define SERVER_PACE_H
@@ -9,6 +10,7 @@
 #include "common/reactor/reactor.h"
 
 #define PACE_CLIENTS_NS (10 * NS_PER_MS) /* after a request: then nobody asks for anything */
+#define PACE_REST_NS    (10 * NS_PER_MS) /* the longest */
 
 /* All zeros: nothing was done yet. */
 struct pace {
@@ -23,15 +25,18 @@ struct pace {
 static inline bool pace_may_step(struct pace *pace, bool clients, uint64_t now_ns,
                                  uint64_t *wake_ns)
 {
+    const uint64_t turn_ns = now_ns - pace->step_ns;
     if (clients)
         pace->clients_ns = now_ns;
     if (pace->stepped)
-        pace->rest_ns = now_ns + (now_ns - pace->step_ns);
-    pace->stepped = now_ns >= pace->rest_ns || now_ns >= pace->clients_ns + PACE_CLIENTS_NS;
+        pace->rest_ns = now_ns + (turn_ns < PACE_REST_NS ? turn_ns : PACE_REST_NS);
+    const uint64_t alone_ns = pace->clients_ns + PACE_CLIENTS_NS;
+    const uint64_t end_ns = pace->rest_ns < alone_ns ? pace->rest_ns : alone_ns;
+    pace->stepped = now_ns >= end_ns;
     if (pace->stepped)
         pace->step_ns = now_ns;
     else
-        wake_at(wake_ns, pace->rest_ns);
+        wake_at(wake_ns, end_ns);
     return pace->stepped;
 }
 

@@ -74,24 +74,28 @@ struct sim_network_counts sim_network_counts(const struct sim_network *network)
     return network->counts;
 }
 
-static uint32_t unreleased_of(const struct sim_conn *conn)
+/* Of what came before that moment; what is sent and not flushed comes at none yet. */
+static uint32_t count_before(const struct sim_queue *queue, uint64_t moment_ns)
 {
     uint32_t count = 0;
-    for (const struct sim_item *item = conn->unreleased.first; item; item = item->link.next)
-        count++;
+    for (const struct sim_item *item = queue->first; item; item = item->link.next)
+        count += item->at_ns < moment_ns;
     return count;
 }
 
-/* Of a connection that was cut the sender's count stays: what it is of will never arrive. */
 struct sim_network_held sim_network_held(const struct sim_network *network)
 {
     struct sim_network_held held = {.who = NULL};
+    const uint64_t now_ns = sim_network_now(network);
     for (const struct sim_endpoint *at = network->endpoints.first; at; at = at->link.next) {
         for (const struct sim_conn *conn = at->conns.first; conn; conn = conn->link.next) {
-            uint64_t before = held.unreleased + held.waiting;
-            held.unreleased += conn->over ? 0 : unreleased_of(conn);
-            if (conn->peer)
-                held.waiting += conn->messages - unreleased_of(conn->peer);
+            const uint64_t before = held.unreleased + held.waiting;
+            if (conn->over)
+                continue;
+            held.unreleased += count_before(&conn->unreleased, UINT64_MAX);
+            held.waiting += count_before(&conn->outgoing, UINT64_MAX);
+            if (now_ns > SIM_NETWORK_LATE_NS)
+                held.waiting += count_before(&conn->incoming, now_ns - SIM_NETWORK_LATE_NS);
             if (!held.who && held.unreleased + held.waiting > before)
                 held.who = at->fabric->address;
         }

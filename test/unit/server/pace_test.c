@@ -37,11 +37,22 @@ TEST(the_rest_ends_when_the_clients_are_silent)
     struct pace pace = {0};
     uint64_t now_ns = NS_PER_S, wake_ns = WAKE_NEVER;
     assert_true(pace_may_step(&pace, true, now_ns, &wake_ns));
-    now_ns += 30 * NS_PER_MS;
+    now_ns += PACE_CLIENTS_NS / 4 * 3;
+    assert_false(pace_may_step(&pace, false, now_ns, &wake_ns));
+    assert_int_equal(wake_ns, NS_PER_S + PACE_CLIENTS_NS);
+    assert_false(pace_may_step(&pace, false, wake_ns - 1, &wake_ns));
+    assert_true(pace_may_step(&pace, false, NS_PER_S + PACE_CLIENTS_NS, &wake_ns));
+}
+
+TEST(a_thread_that_stood_still_does_not_rest_as_long)
+{
+    struct pace pace = {0};
+    uint64_t now_ns = NS_PER_S, wake_ns = WAKE_NEVER;
+    assert_true(pace_may_step(&pace, true, now_ns, &wake_ns));
+    now_ns += 3600 * NS_PER_S;
     assert_false(pace_may_step(&pace, true, now_ns, &wake_ns));
-    assert_int_equal(wake_ns, now_ns + 30 * NS_PER_MS);
-    assert_false(pace_may_step(&pace, false, now_ns + PACE_CLIENTS_NS - 1, &wake_ns));
-    assert_true(pace_may_step(&pace, false, now_ns + PACE_CLIENTS_NS, &wake_ns));
+    assert_int_equal(wake_ns, now_ns + PACE_REST_NS);
+    assert_true(pace_may_step(&pace, true, wake_ns, &wake_ns));
 }
 
 /* The thread may have slept. */
