@@ -21,8 +21,9 @@
  *     incomplete, so does all at the end of reconciliation.
  *
  *  G5 What a digest role has copied is durable before the replica table calls it settled: a start takes the blocks that it
- *     was joined from for dead (R6). A row that is stored and not fenced may be there after a power loss. (Rows that the end
- *     of a reconciliation of possibly incomplete data writes need not wait: the next start believes none of that run's.)
+ *     was joined from for dead (R6). A row that is stored and not fenced may be there after a power loss. The rows
+ *     written at the end of a reconciliation of possibly incomplete data (control_open.c) need not wait: until the run record
+ *     follows them, a start believes no row of that run.
  *  G6 A segment of which a worker may have something on its way by pointer is not noted: it stays as it is until that has
  *     landed. Nobody cleans what is not COMMITTED.
  *

@@ -15,8 +15,9 @@
  *  E5  Versions are gone only if the primary of the present epoch says so, and a commit version of this epoch covers them:
  *      then what took their place is on all replicas, and lands or is fetched like any other. They count as arrived.
  *  E6  To a replica that fills comes what its primary's index shows, of whatever epoch, and record stubs. Nothing is stored
- *      of which the index shows a later version; and what is of an epoch before its first gives no completion record, as
- *      those that are needed come as stubs, behind all entries. The last message is answered when all of that lies in closed segments.
+ *      of which the index shows a later version. An entry of an epoch before the replica's first gives no completion record:
+ *      those that are needed come as record stubs, after all entries. The last message is answered when all of that lies in
+ *      closed segments.
  *  E7  What is stored and not applied lies in no COMMITTED segment: the control role asks for `stores_from`.
  *
  *  message --(blocks are stored)--> fence --(done)--> applied --> answered

@@ -1,8 +1,8 @@
 /* pace.h - how much of a thread a role's work in the background may take that goes on in steps, one in a turn of the thread
  * (from one poll of the role to the next). Where nobody asks the role for anything it is all. While clients do, each step is
- * followed by a rest of the length of its turn: it takes half at most, the less often the longer its turns are, and a thread
- * that shares its processor does not always want it, so it gets it sooner when requests come. A thread that stood still
- * rests for PACE_REST_NS, however long that was. Pure.
+ * followed by a rest as long as the turn, so it takes half at most. A thread that is not always busy gets a processor that it
+ * shares sooner when requests come. After a turn of more than PACE_REST_NS, as when the process stood still, the rest is no
+ * longer than that. Pure.
  */
 #ifndef SERVER_PACE_H
 #define SERVER_PACE_H
@@ -14,9 +14,8 @@
 
 /* All zeros: nothing was done yet. */
 struct pace {
-    bool
-        stepped; /* in the last poll, at `step_ns`; the role takes it back if there was nothing to do */
-    uint64_t step_ns;
+    bool stepped;        /* in the last poll; the role takes it back if it found nothing to do */
+    uint64_t step_ns;    /* the last step */
     uint64_t clients_ns; /* the last request */
     uint64_t rest_ns;    /* the end of the rest */
 };

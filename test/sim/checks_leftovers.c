@@ -272,7 +272,7 @@ static void look(struct leftovers *left)
     look_at_messages(left);
     for (uint32_t i = 0; !left->why[0] && i < left->checks->cluster->options.servers; i++)
         look_at_server(left, i);
-    /* Renewals of leases are always. */
+    /* With leases there is nearly always a renewal. */
     expect(left,
            left->checks->cluster->options.lease_ms > 0 ||
                sim_network_next_ns(left->checks->cluster->network) == WAKE_NEVER,

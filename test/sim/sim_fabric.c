@@ -74,7 +74,7 @@ struct sim_network_counts sim_network_counts(const struct sim_network *network)
     return network->counts;
 }
 
-/* Of what came before that moment; what is sent and not flushed comes at none yet. */
+/* How many arrived before that moment. UINT64_MAX: all, also those that are not flushed. */
 static uint32_t count_before(const struct sim_queue *queue, uint64_t moment_ns)
 {
     uint32_t count = 0;

@@ -102,11 +102,12 @@ struct sim_network_counts {
 };
 struct sim_network_counts sim_network_counts(const struct sim_network *network);
 
+#define SIM_NETWORK_LATE_NS NS_PER_S /* a message that waits so long has been forgotten */
+
 /* What connections hold that nobody has closed. */
-#define SIM_NETWORK_LATE_NS NS_PER_S
 struct sim_network_held {
     uint64_t unreleased; /* messages that were handed out, and not given back */
-    uint64_t waiting;    /* sent and not flushed, or there so long and not handed out yet */
+    uint64_t waiting;    /* sent and not flushed; or late, and not handed out yet */
     const char *who;     /* has the first of these, its address; NULL: there are none */
 };
 struct sim_network_held sim_network_held(const struct sim_network *network);
