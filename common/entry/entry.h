@@ -167,9 +167,9 @@ uint32_t entry_encode_block(const struct entry_format *format, const struct entr
 int entry_decode(const struct entry_format *format, const void *at, size_t room,
                  struct entry_header *header, uint32_t *bytes);
 
-/* entry_guess: for prefetching only. If a whole block that begins an entry lay at `at`, where would its
- * key be, and how many bytes would it take? Nothing is checked but that all of it lies in `room`, and
- * that the key is whole in this block. False: not so, or nothing was written here. */
+/* entry_guess: for prefetching, and for those who hand bytes on to somebody who checks them. If a whole block
+ * that begins an entry lay at `at`, where would its key be, and how many bytes would it take? Nothing is checked
+ * but that all of it lies in `room`, and that the key is whole in this block. False: not so, or nothing was written here. */
 bool entry_guess(const struct entry_format *format, const void *at, size_t room,
                  struct entry_header *header, const uint8_t **key, uint32_t *bytes);
 

@@ -52,6 +52,7 @@ struct fill {
     uint8_t *blocks;               /* the message, BLOCK_LIST_BYTES */
     uint32_t byte_count, block_count;
     bool complete; /* nothing more is added to it */
+    bool checks;   /* its checksums are computed here too: the replica has found damage */
     uint32_t rows; /* of records on their way */
     bool rows_over;
     struct records_cursor rows_cursor; /* once they are confirmed */
@@ -200,6 +201,19 @@ static int gather(struct worker *worker, struct fill *fill)
     return 0;
 }
 
+/* The replica computes the checksums of what it stores: here that would be a second time. */
+static bool is_whole(const struct worker *worker, const struct fill *fill, const void *at,
+                     size_t room, struct entry_header *header)
+{
+    const struct entry_format *format = &worker->common->format;
+    const uint8_t *key;
+    uint32_t bytes;
+    const bool guessed = entry_guess(format, at, room, header, &key, &bytes) && header->blocks == 1;
+    if ((fill->checks || !guessed) && entry_verify(format, at, room, header))
+        return false;
+    return header->shard == fill->shard->id;
+}
+
 /* The blocks of the next item, as many as find space. */
 static void copy_item(struct worker *worker, struct fill *fill)
 {
@@ -208,7 +222,7 @@ static void copy_item(struct worker *worker, struct fill *fill)
     const uint8_t *at = pm_at(worker->common->pm, offset);
     const uint64_t room = STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES;
     struct entry_header header;
-    if (entry_verify(format, at, room, &header) || header.shard != fill->shard->id) {
+    if (!is_whole(worker, fill, at, room, &header)) {
         log_event(LOG_ERROR, "entry_damaged", "worker=%u shard=%u offset=%lu", worker->number,
                   fill->shard->id, offset); /* a get of it is answered with the same */
         header.blocks = 0;
@@ -501,6 +515,7 @@ bool worker_fill_poll(struct worker *worker, bool clients, uint64_t now_ns, uint
 static void confirmed(struct worker *worker, struct fill *fill)
 {
     note_wait(worker, fill, 0);
+    fill->checks = false;
     if (fill->step == FILL_COPY) {
         fill->confirmed += fill->copied - fill->next;
         worker->fills->confirmed += fill->copied - fill->next;
@@ -530,7 +545,9 @@ bool worker_fill_answered(struct worker *worker, const struct worker_peer *peer,
         fill->retry_ns = now_ns;
         if (error) {
             take_back(fill);
-            const bool soon = error == ROWAN_EAGAIN || error == ROWAN_EBUSY;
+            const bool check = error == ROWAN_EDAMAGED && !fill->checks;
+            const bool soon = error == ROWAN_EAGAIN || error == ROWAN_EBUSY || check;
+            fill->checks |= check;
             fill->retry_ns = now_ns + (soon ? FILL_RETRY_NS : FILL_SPACE_NS);
             if (!soon) {
                 let_go(fill);

@@ -56,7 +56,7 @@ enum {
 
     TCP_BOUNCE_BYTES = 16 << 10,  /* tcp_landing.c */
     TCP_SOCKET_BYTES = 128 << 10, /* SO_SNDBUF and SO_RCVBUF for messages; the kernel doubles it */
-    TCP_BLOCK_SOCKET_BYTES = 1 << 20,
+    TCP_WIDE_SOCKET_BYTES = 1 << 20, /* likewise, of a socket between servers */
 };
 
 /* Times, all compared with the now_ns of polls. */
@@ -248,8 +248,8 @@ int tcp_accept(int listen_fd, int *out_fd);
 /* After it has connected: what became of it. 0 or ROWAN_EUNREACHABLE. */
 int tcp_connect_result(int fd);
 
-/* Makes the buffers of a socket for blocks larger. */
-void tcp_widen(int fd);
+/* Makes the buffers of a socket between servers larger. */
+void tcp_widen(int fd, enum tcp_socket_kind kind);
 
 /* Bytes read or sent (at least 1). Errors: ROWAN_EAGAIN ECLOSED (after a write: what had arrived can be read, and then
  * the end). Short means: no more now. */

@@ -86,7 +86,7 @@ static int dial(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_socke
     if (error)
         return error;
     if (kind != SOCKET_MESSAGES)
-        tcp_widen(socket->fd);
+        tcp_widen(socket->fd, kind);
     return tcp_conn_watch(conn, socket->fd, kind, false);
 }
 
@@ -152,6 +152,7 @@ static void step_active(struct tcp_conn *conn)
                                     &conn->base.peer);
         if (!error && conn->greeting.zone) {
             conn->token = conn->greeting.token;
+            tcp_widen(conn->messages.fd, SOCKET_MESSAGES);
             conn->base.state = CONN_JOINING;
             error = dial(conn, &conn->blocks, SOCKET_BLOCKS);
             if (!error)
@@ -216,6 +217,7 @@ static void answer_messages(struct tcp_conn *conn, int error)
     if (!error && endpoint->zone && conn->base.peer.kind == FABRIC_SERVER) {
         error = landing_create(conn);
         conn->token = random_u64(&endpoint->random);
+        tcp_widen(conn->messages.fd, SOCKET_MESSAGES);
     }
     welcome = greeting_make(conn, GREETING_WELCOME);
     welcome.error = error;
@@ -237,7 +239,7 @@ static bool adopt(struct tcp_conn *first, struct tcp_socket *socket, enum tcp_so
 
     *socket = (struct tcp_socket){.fd = conn->messages.fd, .writable = true};
     conn->messages.fd = -1;
-    tcp_widen(socket->fd);
+    tcp_widen(socket->fd, kind);
     return tcp_conn_watch(first, socket->fd, kind, true) == 0 &&
            greeting_send(socket->fd, &welcome);
 }

@@ -155,10 +155,11 @@ static void set_options(int fd)
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, VANISHED_MS);
 }
 
-void tcp_widen(int fd)
+void tcp_widen(int fd, enum tcp_socket_kind kind)
 {
-    set_buffers(fd, TCP_BLOCK_SOCKET_BYTES);
-    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0); /* 2 */
+    set_buffers(fd, TCP_WIDE_SOCKET_BYTES);
+    if (kind != SOCKET_MESSAGES)
+        set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0); /* 2 */
 }
 
 /* A descriptor, or an error. */

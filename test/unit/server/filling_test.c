@@ -220,6 +220,40 @@ TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
     assert_int_equal(count_in(text, "filling_goes_on"), 1);
 }
 
+/* The replica finds it; only then does this server look which one it is. */
+TEST(a_damaged_object_is_left_out_once_the_replica_has_refused_it)
+{
+    const char *key = stage_key_of(LED);
+    const uint32_t key_bytes = (uint32_t)strlen(key);
+    const struct worker *worker = worker_of(stage);
+    const uint8_t *bytes;
+    uint32_t sent = stage->fabric->sent_count;
+
+    stage_put(stage, stage_client(stage), key);
+    stage_run(stage);
+    const uint64_t at =
+        index_find(worker->shards[LED]->index, index_hash(key, key_bytes), key, key_bytes);
+    assert_true(at > 0);
+    worker->common->pm->base[at + ENTRY_HEADER_BYTES + key_bytes] ^= 1;
+    change(stage, LED, FILLS);
+    stage_run(stage);
+    assert_int_equal(stage_brought(stage, sent, &bytes), 64);
+    sent = stage->fabric->sent_count;
+    catch_log();
+    assert_true(stage_confirm(stage, ROWAN_EDAMAGED));
+    for (unsigned i = 0; i < 20; i++) {
+        stage_land_all(stage);
+        stage_pass(stage, 10 * NS_PER_MS);
+    }
+    const char *text = caught_log();
+    assert_int_equal(count_in(text, "entry_damaged"), 1);
+    assert_true(tells_filled(stage, LED, 2));
+    const uint32_t size = stage_brought(stage, sent, &bytes);
+    for (uint32_t from = 0; from < size; from += 64)
+        assert_int_equal(bytes[from + 1],
+                         ENTRY_RECORD); /* of the put, whose client may ask again */
+}
+
 /* Whichever allocation fails while the shard begins its epoch. One of them is the filling's. */
 TEST(without_memory_a_filling_begins_later_and_that_is_told)
 {
