@@ -169,7 +169,8 @@ int entry_decode(const struct entry_format *format, const void *at, size_t room,
 
 /* entry_guess: for prefetching, and for those who hand bytes on to somebody who checks them. If a whole block
  * that begins an entry lay at `at`, where would its key be, and how many bytes would it take? Nothing is checked
- * but that all of it lies in `room`, and that the key is whole in this block. False: not so, or nothing was written here. */
+ * but that all of it lies in `room`, and that the key is whole in this block. False: not so, or nothing was
+ * written here. */
 bool entry_guess(const struct entry_format *format, const void *at, size_t room,
                  struct entry_header *header, const uint8_t **key, uint32_t *bytes);
 

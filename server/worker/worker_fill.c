@@ -201,7 +201,8 @@ static int gather(struct worker *worker, struct fill *fill)
     return 0;
 }
 
-/* The replica computes the checksums of what it stores: here that would be a second time. */
+/* Fills `header`; false: the entry is damaged. Its checksum is left to the replica, which computes it before it stores the
+ * entry, until that finds damage. Lengths and shard are checked always. */
 static bool is_whole(const struct worker *worker, const struct fill *fill, const void *at,
                      size_t room, struct entry_header *header)
 {

@@ -250,8 +250,7 @@ TEST(a_damaged_object_is_left_out_once_the_replica_has_refused_it)
     assert_true(tells_filled(stage, LED, 2));
     const uint32_t size = stage_brought(stage, sent, &bytes);
     for (uint32_t from = 0; from < size; from += 64)
-        assert_int_equal(bytes[from + 1],
-                         ENTRY_RECORD); /* of the put, whose client may ask again */
+        assert_int_equal(bytes[from + 1], ENTRY_RECORD); /* of the put: its client may ask */
 }
 
 /* Whichever allocation fails while the shard begins its epoch. One of them is the filling's. */
