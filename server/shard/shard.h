@@ -28,7 +28,7 @@ struct shard_state {
     _Atomic uint32_t epoch; /* likewise the owner */
     uint32_t
         first_epoch; /* of the replica row: entries of lower ones are dead, but for those in segments that this server
-                             allocated after `first_allocation` (design, section 5) */
+                             allocated after `first_allocation`; 0: in none (design, section 5) */
     uint64_t first_allocation;
     _Atomic bool
         filling; /* backup: not full yet, so what it lacks of epochs before its first says nothing */

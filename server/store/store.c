@@ -90,7 +90,8 @@ static struct segment_meta meta_read(struct store *store, uint64_t segment, uint
 /* Fills the mirror and its counters. */
 static void metas_read(struct store *store)
 {
-    uint64_t owned[OWNER_KINDS] = {0}, with[SEGMENT_STATES] = {0}, highest = 0, damaged = 0;
+    uint64_t owned[OWNER_KINDS] = {0}, with[SEGMENT_STATES] = {0}, damaged = 0;
+    uint64_t highest = 1; /* given to no segment: a replica row has it where the PM was empty */
     for (uint64_t i = 0; i < store->segments; i++) {
         struct segment_meta meta = meta_read(store, i, &damaged);
         atomic_init(&store->metas[i], meta_encode(i, &meta));

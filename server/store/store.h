@@ -205,7 +205,7 @@ uint64_t store_segments_allocated(const struct store *store, enum segment_owner 
 uint64_t store_segment_offset(const struct store *store, uint64_t segment);
 uint64_t store_segment_at(const struct store *store, uint64_t offset);
 
-/* The last allocation number that was given. */
+/* The last allocation number that was given; never 0. */
 uint64_t store_allocations(const struct store *store);
 
 /* What of the segments is live (live.h). */

@@ -86,7 +86,7 @@ TEST(a_segment_of_which_both_words_are_damaged_is_kept_under_a_new_number)
         const struct segment_meta unknown = {SEGMENT_USED, OWNER_UNKNOWN, 0, 0};
         for (uint64_t segment = 1; segment < 6; segment += 4) {
             struct segment_meta expected = unknown;
-            expected.allocation = 5 + 2 + 1 + segment / 4; /* of those known 5 is the highest */
+            expected.allocation = 6 + 2 + 1 + segment / 4; /* of those known 6 is the highest */
             assert_meta(segment, expected);
         }
     }

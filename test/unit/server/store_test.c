@@ -4,6 +4,7 @@
 
 #include "common/base/crc.h"
 #include "common/base/error.h"
+#include "server/shard/shard.h"
 #include "server/store/store.h"
 #include "test/lib/heap_pm.h"
 #include "test/lib/unit.h"
@@ -86,7 +87,7 @@ TEST(a_segment_word_and_a_replica_row_have_these_bytes)
     assert_int_equal(store_allocate(store, OWNER_BACKUP_LOG, 0, &segment), 0);
     assert_true(segment == 1);
     store_transition(store, segment, SEGMENT_USED);
-    static const uint8_t words[] = {0x12, 5, 1, 0, 0, 0, 0, 0x0b, 0x23, 0, 2, 0, 0, 0, 0, 0x86};
+    static const uint8_t words[] = {0x12, 5, 2, 0, 0, 0, 0, 0x70, 0x23, 0, 3, 0, 0, 0, 0, 0xaf};
     assert_memory_equal(heap->pm.base + META_OFFSET, words, sizeof(words));
     assert_memory_equal(heap->pm.base + META_SECOND, words, sizeof(words));
 
@@ -324,7 +325,7 @@ TEST(a_full_store_refuses_until_a_segment_is_free)
         assert_int_equal(store_allocate(store, owner, i, &segment), 0);
         struct segment_meta meta = store_meta(store, segment);
         assert_true(meta.state == SEGMENT_USING && meta.owner_number == i &&
-                    meta.allocation == i + 1);
+                    meta.allocation == i + 2);
         taken |= UINT64_C(1) << segment;
     }
     assert_true(taken == (1 << SEGMENTS) - 1);
@@ -370,7 +371,7 @@ TEST(states_and_allocation_numbers_outlive_the_process)
         struct segment_meta meta = store_meta(store, i);
         assert_int_equal(meta.state, states[i]);
         assert_int_equal(meta.owner, i < 4 ? OWNER_WORKER : OWNER_NONE);
-        assert_true(meta.allocation == (i < 5 ? i + 1 : 0));
+        assert_true(meta.allocation == (i < 5 ? i + 2 : 0));
     }
     assert_true(store_segments_free(store) == 3);
     assert_true(store_segments_owned(store, OWNER_WORKER) == 4);
@@ -379,7 +380,23 @@ TEST(states_and_allocation_numbers_outlive_the_process)
     store_close(store);
     store = opened(heap);
     assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), 0);
-    assert_true(store_meta(store, segment).allocation == 6);
+    assert_true(store_meta(store, segment).allocation == 7);
+    store_close(store);
+    heap_pm_destroy(heap);
+}
+
+/* Its row says from which allocation on; 0 there says that nothing of before its first epoch counts. */
+TEST(what_is_copied_to_a_replica_counts_though_its_pm_was_empty_before)
+{
+    struct heap_pm *heap = formatted();
+    struct store *store = opened(heap);
+    const struct shard_state shard = {.first_epoch = 3,
+                                      .first_allocation = store_allocations(store)};
+    uint64_t copied, landed;
+    assert_int_equal(store_allocate(store, OWNER_DIGEST, 0, &copied), 0);
+    assert_int_equal(store_allocate(store, OWNER_BACKUP_LOG, 0, &landed), 0);
+    assert_true(shard_counts(&shard, version_make(1, 7), store, copied));
+    assert_false(shard_counts(&shard, version_make(1, 7), store, landed));
     store_close(store);
     heap_pm_destroy(heap);
 }

@@ -61,7 +61,7 @@ TEST(a_row_has_these_bytes)
     assert_int_equal(store_allocate(store, OWNER_BACKUP_LOG, 0, &other), 0);
     assert_int_equal(store_void_add(store, other, 0x010240, 0x0280), 0);
     uint8_t row[32] = {1,    0,    0, 0, 0,    0,    0, 0,  /* segment */
-                       2,    0,    0, 0, 0,    0,    0, 0,  /* allocation */
+                       3,    0,    0, 0, 0,    0,    0, 0,  /* allocation */
                        0x40, 0x02, 1, 0, 0x80, 0x02, 0, 0}; /* from, bytes */
     const uint32_t checksum = crc32c(0, row, 28);
     memcpy(row + 28, &checksum, 4);
