@@ -81,6 +81,14 @@ static bool any_has_hidden(const struct checks *checks)
     return any;
 }
 
+static bool any_has_lost(const struct sim_cluster *cluster)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < cluster->options.servers; i++)
+        any |= cluster->servers[i].emptied > 0;
+    return any;
+}
+
 /* The stored configuration takes the shard from it, and its primary knows that first: it sends it no more of the shard, but the
  * entry that tells others of commit versions. */
 static bool has_left(const struct checks *checks, uint32_t server, const char *line)
@@ -101,6 +109,8 @@ static bool is_provoked(const struct checks *checks, const char *node, const cha
         if (strcmp(event, EVENTS_OF_FLIPS[i]) == 0 && checks->flips)
             return true;
     }
+    if (strcmp(event, "replicas_dropped") == 0 && any_has_lost(checks->cluster))
+        return true;
     if (strcmp(event, "holes_filled") == 0 && any_has_hidden(checks))
         return true;
     if (strcmp(event, "versions_missing") != 0)

@@ -10,18 +10,26 @@
 #include "common/base/assert.h"
 #include "test/sim/checks_state.h"
 
-static uint32_t replicas_of(const struct shard *shard)
+/* Not one whose PM was lost. */
+static uint32_t bit_of(const struct checks *checks, uint32_t server)
 {
-    uint32_t set = UINT32_C(1) << (shard->primary - 1);
+    const bool lost = sim_cluster_has_lost(checks->cluster, cluster_member(checks->config, server));
+    return (uint32_t)!lost << (server - 1);
+}
+
+/* In the configuration in force. */
+static uint32_t replicas_of(const struct checks *checks, const struct shard *shard)
+{
+    uint32_t set = bit_of(checks, shard->primary);
     for (uint32_t i = 0; i < shard->backup_count; i++)
-        set |= UINT32_C(1) << (shard->backups[i] - 1);
+        set |= bit_of(checks, shard->backups[i]);
     return set;
 }
 
 bool checks_is_replica(const struct checks *checks, uint16_t shard_id, uint32_t server)
 {
     const struct shard *shard = checks->config ? cluster_shard(checks->config, shard_id) : NULL;
-    return !shard || replicas_of(shard) >> server & 1;
+    return !shard || replicas_of(checks, shard) >> server & 1;
 }
 
 static bool is_here(struct checks *checks, const struct checks_entry *entry, uint32_t server)
@@ -56,7 +64,7 @@ bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry)
     const struct shard *shard =
         checks->config ? cluster_shard(checks->config, entry->header.shard) : NULL;
     for (uint32_t i = 0; shard && !entry->everywhere && i < checks->cluster->options.servers; i++) {
-        if (replicas_of(shard) >> i & 1 && !checks_is_held(checks, entry, i))
+        if (replicas_of(checks, shard) >> i & 1 && !checks_is_held(checks, entry, i))
             return false;
     }
     entry->everywhere |= shard != NULL;
@@ -120,7 +128,7 @@ void checks_loss_config(struct checks *checks, const struct cluster_config *next
                            *before = cluster_shard(checks->config, shard->id);
         if (!before || shard->epoch == before->epoch)
             continue;
-        uint32_t all = replicas_of(before);
+        uint32_t all = replicas_of(checks, before);
         if ((all & ~checks->doubts[shard->id].servers) == 0)
             add_loss(checks, shard);
         for (uint32_t k = 0; k < checks->cluster->options.servers; k++) {

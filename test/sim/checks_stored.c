@@ -531,6 +531,10 @@ static void on_lost(void *context, uint64_t offset, const uint8_t *data, size_t 
     (void)data;
     struct checks_server *server = context;
     checks_loss_at(server->checks, server->number);
+    if (offset == 0 && bytes == server->pm->pm.bytes) { /* all of it */
+        offset = server->segment_offset;
+        bytes = server->strides * ENTRY_ALIGN;
+    }
     if (is_watched(server, offset, bytes))
         take_loss(server, offset, bytes);
 }

@@ -69,7 +69,7 @@ static void init_process(struct sim_cluster *cluster, struct sim_process *proces
     process->clock.now_ns = read_clock;
     process->world = &cluster->clock;
     snprintf(process->address, sizeof process->address, format, number);
-    process->name = strchr(process->address, ':') + 1;
+    snprintf(process->name, sizeof process->name, "%s", strchr(process->address, ':') + 1);
     process->reads_early = true;
     if (drift)
         process->rate_ppm = (int32_t)random_below(rates, 2 * drift + 1) - (int32_t)drift;
@@ -350,6 +350,34 @@ void sim_cluster_kill_client(struct sim_cluster *cluster, uint32_t index)
     create_client(cluster, client, MANAGERS);
 }
 
+void sim_cluster_empty_server(struct sim_cluster *cluster, uint32_t number)
+{
+    struct sim_server *server = &cluster->servers[number - 1];
+    ASSERT(!server->server);
+    sim_pm_replace(server->pm, server->lost, server->lost_context);
+    server->emptied = server->starts;
+    journal_note(cluster->options.journal, JOURNAL_FAULT, server->process.name, "its PM is empty");
+}
+
+bool sim_cluster_has_lost(const struct sim_cluster *cluster, const struct member *member)
+{
+    const struct sim_server *server = &cluster->servers[member->server - 1];
+    bool lost = false;
+    for (uint32_t i = 0; i < server->emptied; i++)
+        lost |= server->incarnations[i] == member->incarnation;
+    return lost;
+}
+
+void sim_cluster_readdress_server(struct sim_cluster *cluster, uint32_t number)
+{
+    struct sim_process *process = &cluster->servers[number - 1].process;
+    ASSERT(!cluster->servers[number - 1].server);
+    snprintf(process->address, sizeof process->address, "sim:server-%u-%lu", number,
+             cluster->starts);
+    journal_note(cluster->options.journal, JOURNAL_FAULT, process->name, "is at %s",
+                 process->address);
+}
+
 static void attach(struct sim_server *server, uint32_t count)
 {
     struct reactor *reactors[SIM_MAX_REACTORS];
@@ -374,6 +402,8 @@ void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
     server->incarnation = 100 * ++cluster->starts + number;
     if (options->lease_ms)
         server->incarnation *= UINT64_C(0x9e3779b97f4a7c15);
+    ASSERT(server->starts < SIM_MAX_STARTS);
+    server->incarnations[server->starts++] = server->incarnation;
     const uint32_t reactors = options->reactors ? options->reactors : 1;
     struct server_options server_options = {.server = number,
                                             .incarnation = server->incarnation,

@@ -5,7 +5,7 @@
  * the clock moves on: to the earliest time that a role asked for or at which something arrives, or by
  * 1 ms if there is none.
  *
- * Every process has a clock of its own, whose rate may be off by `drift_ppm`, and which may have begun long before; a role is told its own process's
+ * Every process has a clock of its own, whose rate may be off by `drift_ppm`, and change, and which may have begun long before; a role is told its own process's
  * time, and what it asks for is in that. A process may be stopped, slow, or ended, alone or with its host.
  *
  * The network, the PM and the coordination service are on the simulation's time; what they are told as "now" by a
@@ -29,7 +29,13 @@
 #include "test/sim/sim_pm.h"
 #include "test/sim/sim_reactor.h"
 
-enum { SIM_MAX_SERVERS = 8, SIM_MAX_CLIENTS = 8, SIM_MAX_REACTORS = 8, SIM_MAX_ROLES = 16 };
+enum {
+    SIM_MAX_SERVERS = 8,
+    SIM_MAX_CLIENTS = 8,
+    SIM_MAX_REACTORS = 8,
+    SIM_MAX_ROLES = 16,
+    SIM_MAX_STARTS = 1024
+};
 
 /* Zeros choose what stands behind. */
 struct sim_cluster_options {
@@ -68,9 +74,11 @@ struct sim_cluster_options {
 
 struct sim_process {
     char address[32];   /* "sim:server-1", "sim:client-1", "sim:cm" */
-    const char *name;   /* behind "sim:" */
-    int32_t rate_ppm;   /* of its clock, against the simulation's */
-    uint64_t ahead_ns;  /* what it showed at the begin of the simulation */
+    char name[32];      /* behind "sim:", as it was at first */
+    int32_t rate_ppm;   /* of its clock, against the simulation's, since then: */
+    uint64_t since_ns;  /* by that one */
+    uint64_t ahead_ns;  /* what it showed then */
+    uint64_t jumped_ns; /* in all */
     struct clock clock; /* what its programs read */
     const struct sim_clock *world;
     uint64_t stopped_ns, resumed_round; /* the last stop: its time, and `rounds` + 1 at its end */
@@ -96,7 +104,10 @@ struct sim_server {
     struct reactor reactors[SIM_MAX_REACTORS];
     uint64_t fences;      /* sim_pm_done, when its first reactor was last woken for them */
     uint64_t incarnation; /* of the last start */
-    uint32_t boots;       /* of its host: 1 + how often it lost power or was rebooted */
+    uint64_t incarnations
+        [SIM_MAX_STARTS]; /* of each start; the PM of the first `emptied` of them was lost */
+    uint32_t starts, emptied;
+    uint32_t boots; /* of its host: 1 + how often it lost power or was rebooted */
     struct sim_late_role late[SIM_MAX_ROLES];
     sim_pm_stored *lost;    /* told of what a loss of power takes (sim_pm.h); NULL: nobody is */
     sim_pm_stored *flipped; /* likewise, of a bit that flips (flips.h) */
@@ -168,6 +179,10 @@ struct sim_process *sim_cluster_process(struct sim_cluster *cluster, uint32_t nu
 uint64_t sim_process_now_ns(const struct sim_process *process, uint64_t now_ns);
 uint64_t sim_process_until_ns(const struct sim_process *process, uint64_t at_ns);
 
+/* From now on the process's clock runs at another rate; and it jumps ahead. */
+void sim_cluster_set_clock(struct sim_cluster *cluster, uint32_t number, int32_t rate_ppm,
+                           uint64_t jump_ns);
+
 /* SIGSTOP and SIGCONT. The kernel keeps its connections. */
 void sim_cluster_stop(struct sim_cluster *cluster, struct sim_process *process, bool stopped);
 
@@ -183,6 +198,13 @@ void sim_cluster_kill_client(struct sim_cluster *cluster, uint32_t index);
 
 /* The client id of its session; 0: none yet. */
 uint32_t sim_client_id(const struct sim_client *client);
+
+/* What comes in the place of one that is down: an empty PM, or a host with another address. */
+void sim_cluster_empty_server(struct sim_cluster *cluster, uint32_t server);
+void sim_cluster_readdress_server(struct sim_cluster *cluster, uint32_t server);
+
+/* Was the PM lost that this process had? */
+bool sim_cluster_has_lost(const struct sim_cluster *cluster, const struct member *member);
 
 /* Starts one that is down, with a new incarnation. */
 void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t server);

@@ -48,11 +48,12 @@ struct round {
 
 enum { MILLION = 1000000 };
 
-/* Rounded down, without an overflow in between: process time is floor(now * rate / MILLION), behind what it began with. */
+/* Rounded down, without an overflow in between: process time is floor(passed * rate / MILLION), behind what it showed then. */
 uint64_t sim_process_now_ns(const struct sim_process *process, uint64_t now_ns)
 {
-    uint64_t rate = (uint64_t)(MILLION + process->rate_ppm);
-    return process->ahead_ns + now_ns / MILLION * rate + now_ns % MILLION * rate / MILLION;
+    const uint64_t rate = (uint64_t)(MILLION + process->rate_ppm),
+                   passed = now_ns > process->since_ns ? now_ns - process->since_ns : 0;
+    return process->ahead_ns + passed / MILLION * rate + passed % MILLION * rate / MILLION;
 }
 
 uint64_t sim_process_until_ns(const struct sim_process *process, uint64_t at_ns)
@@ -61,13 +62,36 @@ uint64_t sim_process_until_ns(const struct sim_process *process, uint64_t at_ns)
     if (at_ns > WAKE_NEVER / 4)
         return WAKE_NEVER;
     at_ns = at_ns > process->ahead_ns ? at_ns - process->ahead_ns : 0;
-    return at_ns / rate * MILLION + (at_ns % rate * MILLION + rate - 1) / rate;
+    return process->since_ns + at_ns / rate * MILLION + (at_ns % rate * MILLION + rate - 1) / rate;
+}
+
+/* As time is told now, some roles should have been polled: they are, as nobody wakes them. */
+static void wake_all(struct sim_cluster *cluster, uint32_t process)
+{
+    const uint32_t servers = cluster->options.servers;
+    for (uint32_t i = 0; process < servers && i < SIM_MAX_REACTORS; i++)
+        cluster->servers[process].reactors[i].woken = true;
+    if (process >= servers && process - servers < cluster->options.clients)
+        cluster->clients[process - servers].reactor.woken = true;
+}
+
+void sim_cluster_set_clock(struct sim_cluster *cluster, uint32_t number, int32_t rate_ppm,
+                           uint64_t jump_ns)
+{
+    struct sim_process *process = sim_cluster_process(cluster, number);
+    const uint64_t now_ns = cluster->clock.now_ns;
+    process->ahead_ns = sim_process_now_ns(process, now_ns) + jump_ns;
+    process->since_ns = now_ns;
+    process->rate_ppm = rate_ppm;
+    process->jumped_ns += jump_ns;
+    if (jump_ns > 0)
+        wake_all(cluster, number);
 }
 
 /* Divisions are saved where it shows the simulation's time. */
 static bool has_own_clock(const struct sim_process *process)
 {
-    return process->rate_ppm != 0 || process->ahead_ns != 0;
+    return process->rate_ppm != 0 || process->ahead_ns != process->since_ns;
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)

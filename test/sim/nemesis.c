@@ -8,6 +8,7 @@
  *  N3 Then one that has ended starts again by itself, and the others go on. Nobody ends while a shard lacks a replica,
  *     but in runs that are `restless`: there some do, and a shard may wait for the last that held all of it.
  *  N2 Only the host of a server that has ended loses its power.
+ *  N4 A PM is lost only if each shard of which it is a full replica has another one whose PM was not.
  *
  *   (all run) --kill one--> some are down: the others have their kill_ns --> all are down: each has its start_ns
  *        \------------------------------kill all------------------------------/
@@ -53,6 +54,7 @@ static const char *const NAMES[NEMESIS_FAULTS] = {
     [NEMESIS_KILL_CLIENT] = "kill-client",
     [NEMESIS_DEAF] = "deaf",
     [NEMESIS_SPLIT] = "split",
+    [NEMESIS_CLOCK] = "clock",
     [NEMESIS_PLAN] = "plan",
 };
 
@@ -162,6 +164,58 @@ static void flip_bits(struct nemesis *nemesis)
                  "%u bits of its PM flip", flips);
 }
 
+static bool has_data(const struct nemesis *nemesis, const struct cluster_config *config,
+                     uint32_t server)
+{
+    return !sim_cluster_has_lost(nemesis->cluster, cluster_member(config, server));
+}
+
+/* N4 */
+static bool is_spare(const struct nemesis *nemesis, const struct cluster_config *config,
+                     uint32_t server)
+{
+    bool spare = true;
+    for (uint32_t i = 0; i < config->shard_count && spare; i++) {
+        const struct shard *shard = &config->shards[i];
+        if (shard->primary != server && !shard_has_backup(shard, server))
+            continue;
+        spare = shard->primary != server && has_data(nemesis, config, shard->primary);
+        for (uint32_t k = 0; k < shard->backup_count; k++)
+            spare |= shard->backups[k] != server && has_data(nemesis, config, shard->backups[k]);
+    }
+    return spare;
+}
+
+static void lose_pm(struct nemesis *nemesis, uint32_t index)
+{
+    struct cluster_config *config = nemesis_stored_config(nemesis);
+    if (config && is_spare(nemesis, config, index + 1)) {
+        nemesis->counts.emptied++;
+        sim_cluster_empty_server(nemesis->cluster, index + 1);
+    }
+    cluster_release(config);
+}
+
+static bool is_blocked(const struct nemesis *nemesis, uint32_t process)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < MAX_PROCESSES; i++)
+        any |= nemesis->blocked[process][i] || nemesis->blocked[i][process];
+    return any;
+}
+
+/* A new machine, a new disk. */
+static void replace_parts(struct nemesis *nemesis, uint32_t index)
+{
+    if (nemesis->options.empty_in && nemesis_one_in(nemesis, nemesis->options.empty_in))
+        lose_pm(nemesis, index);
+    if (nemesis->options.readdress_in && !is_blocked(nemesis, index) &&
+        nemesis_one_in(nemesis, nemesis->options.readdress_in)) {
+        nemesis->counts.readdressed++;
+        sim_cluster_readdress_server(nemesis->cluster, index + 1);
+    }
+}
+
 /* Its host may have lost power while it was down. */
 static void start_server(struct nemesis *nemesis, uint32_t index)
 {
@@ -174,6 +228,7 @@ static void start_server(struct nemesis *nemesis, uint32_t index)
     if (nemesis->options.flip_in && index == nemesis->options.flip_server &&
         nemesis_one_in(nemesis, nemesis->options.flip_in))
         flip_bits(nemesis);
+    replace_parts(nemesis, index);
     sim_cluster_start_server(nemesis->cluster, index + 1);
 }
 

@@ -25,7 +25,8 @@ enum nemesis_fault {
     NEMESIS_DEAF, /* a client hears nothing, for deaf_ns; as that ends all servers do, and start again */
     NEMESIS_SPLIT, /* with leases: some servers, clients and a CM reach nobody else; stops and changes of the
                       manager amid it */
-    NEMESIS_PLAN, /* none: shards change primaries and replicas, as an operator wants */
+    NEMESIS_CLOCK, /* none: of a process, it changes its rate, or jumps ahead */
+    NEMESIS_PLAN,  /* none: shards change primaries and replicas, as an operator wants */
     NEMESIS_FAULTS,
 };
 
@@ -43,7 +44,10 @@ struct nemesis_options {
     uint32_t flip_server; /* its index */
     uint64_t
         lease_ns; /* of servers; 0: none. With it those that end are replaced while the others go on (N3) */
-    bool restless; /* servers end also while shards lack replicas */
+    uint32_t
+        empty_in; /* of the servers that start again while the others go on, one in so many has an empty PM */
+    uint32_t readdress_in; /* likewise another address; 0: none */
+    bool restless;         /* servers end also while shards lack replicas */
 };
 
 struct nemesis_counts {
@@ -53,6 +57,8 @@ struct nemesis_counts {
     uint64_t partitions;
     uint64_t planned;      /* changes of shards, by NEMESIS_PLAN */
     uint64_t removed;      /* servers that were replaced while they ran */
+    uint64_t emptied;      /* PMs that were lost */
+    uint64_t readdressed;  /* servers that came back elsewhere */
     uint64_t power_losses; /* of hosts on which something was not durable */
     uint64_t flips;        /* bits */
     uint64_t lost_fences;  /* of whose stores a power loss took something */

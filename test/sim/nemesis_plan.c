@@ -63,6 +63,17 @@ static bool change_shard(struct nemesis *nemesis, const struct cluster_config *c
     return true;
 }
 
+/* N4: the other replicas have to stay. */
+static bool names_lost(const struct nemesis *nemesis, const struct cluster_config *config,
+                       const struct shard *shard)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < config->member_count && !any; i++)
+        any = shard_names(shard, config->members[i].server) &&
+              sim_cluster_has_lost(nemesis->cluster, &config->members[i]);
+    return any;
+}
+
 /* True if any shard changed. */
 static bool change_some(struct nemesis *nemesis, struct cluster_config *config)
 {
@@ -70,7 +81,8 @@ static bool change_some(struct nemesis *nemesis, struct cluster_config *config)
     bool any = false;
     for (uint32_t i = 0; i < config->shard_count; i++) {
         struct shard *shard = &config->shards[i];
-        if (shard_is_kept(config, shard) || !nemesis_one_in(nemesis, one_in))
+        if (shard_is_kept(config, shard) || !nemesis_one_in(nemesis, one_in) ||
+            names_lost(nemesis, config, shard))
             continue;
         const enum change change = (enum change)nemesis_below(nemesis, CHANGES);
         if (!change_shard(nemesis, config, shard, change))
@@ -82,13 +94,23 @@ static bool change_some(struct nemesis *nemesis, struct cluster_config *config)
     return any;
 }
 
-bool nemesis_plan(struct nemesis *nemesis)
+struct cluster_config *nemesis_stored_config(const struct nemesis *nemesis)
 {
-    struct sim_registry *registry = nemesis->cluster->registry;
     const void *value;
     size_t bytes;
     struct cluster_config *config;
-    if (sim_registry_value(registry, &value, &bytes) == 0 || cluster_decode(value, bytes, &config))
+    if (sim_registry_value(nemesis->cluster->registry, &value, &bytes) == 0 ||
+        cluster_decode(value, bytes, &config))
+        return NULL;
+    return config;
+}
+
+bool nemesis_plan(struct nemesis *nemesis)
+{
+    struct sim_registry *registry = nemesis->cluster->registry;
+    size_t bytes;
+    struct cluster_config *config = nemesis_stored_config(nemesis);
+    if (!config)
         return false;
     bool any = change_some(nemesis, config);
     if (any && nemesis_one_in(nemesis, 4))

@@ -542,10 +542,29 @@ static bool begin_kill_client(struct nemesis *nemesis)
     return true;
 }
 
+/* A manager's does not jump: by it the leases of others end. All jumps of a process take less than what servers remember
+ * clients longer for (swarm.c, keep_ns). */
+static bool begin_clock(struct nemesis *nemesis)
+{
+    const uint32_t at = draw_process(nemesis), drift = nemesis->cluster->options.drift_ppm;
+    const uint64_t most_ns = nemesis->options.max_length_ns;
+    struct sim_process *process = nemesis_process(nemesis, at);
+    uint64_t jump_ns = nemesis_below(nemesis, most_ns / 4);
+    if (at >= nemesis_cm(nemesis) || nemesis_one_in(nemesis, 2) ||
+        process->jumped_ns + jump_ns > most_ns)
+        jump_ns = 0;
+    sim_cluster_set_clock(nemesis->cluster, at,
+                          (int32_t)nemesis_below(nemesis, 2 * drift + 1) - (int32_t)drift, jump_ns);
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, process->name,
+                 "its clock jumps %lu us ahead and runs on at %d ppm", jump_ns / NS_PER_US,
+                 process->rate_ppm);
+    return true;
+}
+
 bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
 {
     bool lasts = fault != NEMESIS_CUT && fault != NEMESIS_COORD_EXPIRE &&
-                 fault != NEMESIS_KILL_CLIENT && fault != NEMESIS_PLAN;
+                 fault != NEMESIS_KILL_CLIENT && fault != NEMESIS_PLAN && fault != NEMESIS_CLOCK;
     if (lasts && nemesis->spell_count == MAX_SPELLS)
         return false;
     switch (fault) {
@@ -570,6 +589,8 @@ bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
         return begin_kill_client(nemesis);
     case NEMESIS_DEAF:
         return begin_deaf(nemesis);
+    case NEMESIS_CLOCK:
+        return begin_clock(nemesis);
     case NEMESIS_PLAN:
         return nemesis_plan(nemesis);
     default:

@@ -120,6 +120,9 @@ void nemesis_stall(struct nemesis *nemesis, uint32_t a, uint32_t b, uint64_t len
 /* Stops a process for so long (0: as drawn); false if it is not up, or stopped. */
 bool nemesis_stop(struct nemesis *nemesis, uint32_t process, uint64_t length_ns);
 
+/* The stored configuration, to be released; NULL: there is none. */
+struct cluster_config *nemesis_stored_config(const struct nemesis *nemesis);
+
 /* Planned changes; false if there were none. */
 bool nemesis_plan(struct nemesis *nemesis);
 

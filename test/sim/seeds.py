@@ -35,7 +35,8 @@ def nor_does_one_in_which_servers_are_replaced():
     harness.show(found.out)
     tap.equal(found.code, 0, found.err)
     if harness.DIVISOR == 1:
-        for what in ("shards got another primary", "replicas filled", "servers removed while they ran"):
+        for what in ("shards got another primary", "replicas filled", "servers removed while they ran", "PMs lost",
+                     "new addresses"):  # fmt: skip
             tap.check(found.number(what) > 0, what)
 
 

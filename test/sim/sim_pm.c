@@ -484,6 +484,18 @@ static uint64_t count_fences(const struct walk *walk)
     return count;
 }
 
+/* Nothing is outstanding any more. */
+static void begin_life(struct sim_pm *sim)
+{
+    struct sim_pm_pending *pending = sim->pending;
+    pending->stores.head = pending->stores.tail;
+    pending->bytes.head = pending->bytes.tail;
+    pending->fences.head = pending->fences.tail;
+    pending->started = pending->done = 0;
+    pending->life++;
+    sim->last_due_ns = 0;
+}
+
 struct sim_pm_loss sim_pm_power_loss(struct sim_pm *sim, struct random *random, sim_pm_stored *lost,
                                      void *context)
 {
@@ -500,13 +512,18 @@ struct sim_pm_loss sim_pm_power_loss(struct sim_pm *sim, struct random *random, 
     walk.counts.fences = count_fences(&walk);
     free(walk.marks);
     free(walk.seen.bytes);
-    pending->stores.head = pending->stores.tail;
-    pending->bytes.head = pending->bytes.tail;
-    pending->fences.head = pending->fences.tail;
-    pending->started = pending->done = 0;
-    pending->life++;
-    sim->last_due_ns = 0;
+    begin_life(sim);
     return walk.counts;
+}
+
+void sim_pm_replace(struct sim_pm *sim, sim_pm_stored *lost, void *context)
+{
+    const int error = madvise(sim->pm.base, sim->pm.bytes, MADV_DONTNEED); /* zeros from now on */
+    ASSERT(!error);
+    trace(sim, 0, NULL, sim->pm.bytes);
+    begin_life(sim);
+    if (lost)
+        lost(context, 0, sim->pm.base, sim->pm.bytes);
 }
 
 bool sim_pm_is_durable(const struct sim_pm *sim, uint64_t offset, size_t bytes)

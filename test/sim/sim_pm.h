@@ -66,4 +66,7 @@ struct sim_pm_loss {
 struct sim_pm_loss sim_pm_power_loss(struct sim_pm *sim, struct random *random, sim_pm_stored *lost,
                                      void *context);
 
+/* All is zeros, durably. `lost` (may be NULL) is told of all of it at once. */
+void sim_pm_replace(struct sim_pm *sim, sim_pm_stored *lost, void *context);
+
 #endif

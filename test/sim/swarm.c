@@ -354,6 +354,16 @@ static void draw_failover_faults(struct random *random, struct swarm *out)
         out->cluster.timeout_ns = deaf_ns + 8 * NS_PER_S;
 }
 
+/* Machines and disks that are new, and clocks that change. */
+static void draw_replacements(uint64_t seed, struct nemesis_options *out)
+{
+    struct random random;
+    random_init(&random, seed ^ 0x4e57); /* likewise */
+    out->empty_in = perhaps(&random, 50, 1, 3);
+    out->readdress_in = perhaps(&random, 30, 1, 2);
+    out->weights[NEMESIS_CLOCK] = chance(&random, 40) ? between32(&random, 1, 12) : 0;
+}
+
 /* Not where a power loss takes what it likes, nor where bits flip: what becomes of a replica that is damaged is not drawn
  * together with what becomes of one that is replaced. */
 static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
@@ -372,6 +382,7 @@ static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
         out->cluster.timeout_ns = 4 * NS_PER_S;
     draw_failover_faults(&random, out);
     out->nemesis.weights[NEMESIS_PLAN] = between32(&random, 0, 8);
+    draw_replacements(seed, &out->nemesis);
     out->load.readers = out->cluster.clients / 2;
     /* A reader asks on while the server that it asks stands still. */
     if (out->segment_bytes < LARGE_SEGMENT && out->cluster.depth < READER_DEPTH)
