@@ -373,7 +373,7 @@ void sim_cluster_readdress_server(struct sim_cluster *cluster, uint32_t number)
     struct sim_process *process = &cluster->servers[number - 1].process;
     ASSERT(!cluster->servers[number - 1].server);
     snprintf(process->address, sizeof process->address, "sim:server-%u-%lu", number,
-             cluster->starts);
+             cluster->starts % 2); /* the network has only so many names */
     journal_note(cluster->options.journal, JOURNAL_FAULT, process->name, "is at %s",
                  process->address);
 }

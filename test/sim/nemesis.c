@@ -8,7 +8,8 @@
  *  N3 Then one that has ended starts again by itself, and the others go on. Nobody ends while a shard lacks a replica,
  *     but in runs that are `restless`: there some do, and a shard may wait for the last that held all of it.
  *  N2 Only the host of a server that has ended loses its power.
- *  N4 A PM is lost only if each shard of which it is a full replica has another one whose PM was not.
+ *  N4 A PM is lost only of a server that no shard names, or that ended, first of all, when nothing else was
+ *     amiss for so long that no other replica of its shards is about to be taken off: they are there, and stay.
  *
  *   (all run) --kill one--> some are down: the others have their kill_ns --> all are down: each has its start_ns
  *        \------------------------------kill all------------------------------/
@@ -28,6 +29,7 @@
 enum {
     DRAWS = 8,     /* of a fault, until one can begin */
     MAX_HASTY = 2, /* in a row */
+    CALM_LEASES = 12,
 };
 
 #define REST_NS  (500 * NS_PER_MS)
@@ -84,6 +86,9 @@ static void kill_server(struct nemesis *nemesis, uint32_t index, bool power)
 {
     bool up = nemesis_is_up(nemesis, index);
     nemesis_end_of(nemesis, index);
+    nemesis->spare[index] =
+        nemesis->rose_ns != WAKE_NEVER &&
+        nemesis_now(nemesis) - nemesis->amiss_ns > CALM_LEASES * nemesis->options.lease_ns;
     if (nemesis->rose_ns != WAKE_NEVER)
         nemesis->fell_ns = nemesis_now(nemesis);
     nemesis->rose_ns = WAKE_NEVER;
@@ -164,32 +169,19 @@ static void flip_bits(struct nemesis *nemesis)
                  "%u bits of its PM flip", flips);
 }
 
-static bool has_data(const struct nemesis *nemesis, const struct cluster_config *config,
-                     uint32_t server)
+static bool is_named(const struct cluster_config *config, uint32_t server)
 {
-    return !sim_cluster_has_lost(nemesis->cluster, cluster_member(config, server));
+    bool named = false;
+    for (uint32_t i = 0; i < config->shard_count; i++)
+        named |= shard_names(&config->shards[i], server);
+    return named;
 }
 
 /* N4 */
-static bool is_spare(const struct nemesis *nemesis, const struct cluster_config *config,
-                     uint32_t server)
-{
-    bool spare = true;
-    for (uint32_t i = 0; i < config->shard_count && spare; i++) {
-        const struct shard *shard = &config->shards[i];
-        if (shard->primary != server && !shard_has_backup(shard, server))
-            continue;
-        spare = shard->primary != server && has_data(nemesis, config, shard->primary);
-        for (uint32_t k = 0; k < shard->backup_count; k++)
-            spare |= shard->backups[k] != server && has_data(nemesis, config, shard->backups[k]);
-    }
-    return spare;
-}
-
 static void lose_pm(struct nemesis *nemesis, uint32_t index)
 {
     struct cluster_config *config = nemesis_stored_config(nemesis);
-    if (config && is_spare(nemesis, config, index + 1)) {
+    if (config && (nemesis->spare[index] || !is_named(config, index + 1))) {
         nemesis->counts.emptied++;
         sim_cluster_empty_server(nemesis->cluster, index + 1);
     }
@@ -464,6 +456,8 @@ void nemesis_step(struct nemesis *nemesis)
         nemesis->rose_ns = nemesis_now(nemesis);
     if (nemesis_replaces(nemesis))
         replace_removed(nemesis);
+    if (nemesis->spell_count > 0 || nemesis->rose_ns == WAKE_NEVER)
+        nemesis->amiss_ns = nemesis_now(nemesis);
     bool struck = nemesis->aim != NEMESIS_FAULTS && strike(nemesis);
     if (!struck && nemesis_now(nemesis) < nemesis->due_ns)
         return;

@@ -35,8 +35,10 @@ struct nemesis {
     uint64_t kill_ns[SIM_MAX_SERVERS]; /* WAKE_NEVER: not awaited */
     uint64_t start_ns[SIM_MAX_SERVERS];
     uint64_t start_cm_ns;
-    uint64_t rose_ns; /* when the last start was over; WAKE_NEVER: it is not */
-    uint64_t fell_ns; /* when the first server ended, before it */
+    uint64_t rose_ns;            /* when the last start was over; WAKE_NEVER: it is not */
+    uint64_t fell_ns;            /* when the first server ended, before it */
+    uint64_t amiss_ns;           /* when something was, last */
+    bool spare[SIM_MAX_SERVERS]; /* N4: of those that have ended */
     uint64_t cut_ns[MAX_PROCESSES][MAX_PROCESSES]; /* nemesis_cut_each: WAKE_NEVER: not, or done */
     uint32_t cuts;                                 /* of these, still to come */
     uint32_t hasty;
