@@ -449,10 +449,17 @@ static void find_due(struct nemesis *nemesis)
     nemesis->due_ns = nemesis->start_cm_ns < due_ns ? nemesis->start_cm_ns : due_ns;
 }
 
+/* As the stored configuration has it: the manager may not have read a planned change yet. */
+static bool is_whole(const struct nemesis *nemesis)
+{
+    return sim_cluster_is_whole(nemesis->cluster) &&
+           sim_cluster_config(nemesis->cluster)->term >= nemesis->planned_term;
+}
+
 void nemesis_step(struct nemesis *nemesis)
 {
     if (nemesis->rose_ns == WAKE_NEVER && sim_cluster_is_started(nemesis->cluster) &&
-        (!nemesis_replaces(nemesis) || sim_cluster_is_whole(nemesis->cluster)))
+        (!nemesis_replaces(nemesis) || is_whole(nemesis)))
         nemesis->rose_ns = nemesis_now(nemesis);
     if (nemesis_replaces(nemesis))
         replace_removed(nemesis);

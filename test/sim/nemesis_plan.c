@@ -125,6 +125,7 @@ bool nemesis_plan(struct nemesis *nemesis)
         journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, "", "planned changes: term %lu",
                      config->term);
         /* N3: what was not copied yet may be all there is. */
+        nemesis->planned_term = config->term;
         nemesis->rose_ns = WAKE_NEVER;
         nemesis->fell_ns = nemesis_now(nemesis);
     }

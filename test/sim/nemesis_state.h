@@ -38,6 +38,7 @@ struct nemesis {
     uint64_t rose_ns;            /* when the last start was over; WAKE_NEVER: it is not */
     uint64_t fell_ns;            /* when the first server ended, before it */
     uint64_t amiss_ns;           /* when something was, last */
+    uint64_t planned_term;       /* of the last planned change */
     bool spare[SIM_MAX_SERVERS]; /* N4: of those that have ended */
     uint64_t cut_ns[MAX_PROCESSES][MAX_PROCESSES]; /* nemesis_cut_each: WAKE_NEVER: not, or done */
     uint32_t cuts;                                 /* of these, still to come */
