@@ -24,8 +24,8 @@
  *     was joined from for dead (R6). A row that is stored and not fenced may be there after a power loss. The rows
  *     written at the end of a reconciliation of possibly incomplete data (control_open.c) need not wait: until the run record
  *     follows them, a start believes no row of that run.
- *  G6 A segment of which a worker may have something on its way by pointer is not noted: it stays as it is until that has
- *     landed. Nobody cleans what is not COMMITTED.
+ *  G6 A segment of which a worker may have something on its way by pointer is not noted, nor COMMITTED: it stays as it is until
+ *     that has landed. Nobody cleans what is not COMMITTED.
  *
  * A period that does not end, because a backup is away, holds up the next; nothing is lost by that but space. Of shards whose
  * commit version is too low the primaries are asked for it (COMMIT_ASK_NS): what told it may have been lost.
@@ -165,11 +165,13 @@ bool control_commit_sync(struct control *control)
     return done == 1;
 }
 
+/* G6: a write may have been sent once more, and then have completed without that peer, since the period began. */
 static void commit_covered(struct control *control)
 {
     struct store *store = control->common->store;
     for (uint64_t i = 0; i < store_segments(store); i++) {
-        if (control->commit_covers[i])
+        const struct segment_meta meta = store_meta(store, i);
+        if (control->commit_covers[i] && !is_in_use(control, &meta))
             store_transition(store, i, SEGMENT_COMMITTED);
     }
 }

@@ -354,6 +354,20 @@ void worker_peer_log_closes(struct worker *worker)
         set_from(&worker->sending, worker->sending.poll);
 }
 
+/* At once: what it is a resend of may complete in this poll, if its peer leaves the shard. */
+void worker_peer_sends_from(struct worker *worker, uint64_t offset)
+{
+    struct sending *sending = &worker->sending;
+    const struct store *store = worker->common->store;
+    const uint64_t allocation = store_meta(store, store_segment_at(store, offset)).allocation;
+    if (allocation < sending->poll)
+        sending->poll = allocation;
+    if (allocation < sending->next)
+        sending->next = allocation;
+    if (allocation < from(sending))
+        set_from(sending, allocation);
+}
+
 /* A connection that has gone reads nothing any more (F4). */
 void worker_peer_poll_ends(struct worker *worker)
 {

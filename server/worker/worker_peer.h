@@ -45,6 +45,9 @@ void worker_peer_poll_begins(struct worker *worker);
 void worker_peer_log_closes(struct worker *worker);
 void worker_peer_poll_ends(struct worker *worker);
 
+/* A poll adds what it finds at `offset`, in a segment that the log may have left. */
+void worker_peer_sends_from(struct worker *worker, uint64_t offset);
+
 /* Ends the connection. A newer one is made, and ends what was on its way over this one (fabric.h, F11). Not between what a
  * poll adds and posts. */
 void worker_peer_cut(struct worker *worker, struct worker_peer *peer, uint64_t now_ns);

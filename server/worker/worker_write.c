@@ -541,6 +541,7 @@ void worker_write_resend(struct worker *worker, uint32_t peer_position)
             const uint8_t *at = pm_at(worker->common->pm, op->offset);
             struct entry_header header;
             entry_peek(at, &header);
+            worker_peer_sends_from(worker, op->offset);
             for (uint32_t block = 0; block < op->blocks; block++) {
                 uint32_t bytes =
                     entry_block_bytes(format, header.key_bytes, header.value_bytes, block);

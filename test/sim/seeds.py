@@ -7,6 +7,7 @@ from harness import sim
 
 LAST = max(100 // harness.DIVISOR, 4)
 KEPT = (270, 581, 933, 934, 11043)  # found something; README.md, "What it has found"
+KEPT_FAILOVERS = (219, 1362)  # likewise
 done = None
 
 
@@ -23,8 +24,9 @@ def no_seed_finds_anything():
 
 @tap.case
 def seeds_that_have_found_something_find_nothing_any_more():
-    for seed in KEPT[: max(len(KEPT) // harness.DIVISOR, 1)]:
-        again = sim("--seeds", str(seed), seconds=300)
+    kept = [(seed, ()) for seed in KEPT] + [(seed, ("--failovers", "100")) for seed in KEPT_FAILOVERS]
+    for seed, options in kept[: max(len(kept) // harness.DIVISOR, 1)]:
+        again = sim("--seeds", str(seed), *options, seconds=300)
         tap.equal(again.code, 0, again.out, again.err)
 
 

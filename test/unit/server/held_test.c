@@ -103,6 +103,30 @@ TEST(a_connection_that_has_gone_sends_nothing)
     assert_true(sends_from(stage) == WORKER_SENDS_NOTHING);
 }
 
+/* The log has left its segment, which would be cleaned once the write completes: by another peer, or without this one. */
+TEST(a_write_that_is_sent_again_is_sent_from_its_segment)
+{
+    enum { BYTES = (1 << 20) - 1000, LANDED = 2, PUTS = 5 };
+    static uint8_t value[BYTES];
+    struct puppet_conn *client = stage_client(stage);
+    const struct worker *worker = server_poller(stage->server, 1).role;
+    const char *key = stage_key_of(SHARD);
+    uint64_t first = 0;
+
+    for (unsigned i = 0; i < PUTS; i++) {
+        stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, BYTES, 0);
+        stage_run(stage);
+        if (i < LANDED)
+            assert_true(puppet_land(stage->peer));
+        if (i == LANDED)
+            first = sends_from(stage);
+    }
+    assert_true(worker->log.allocation > first);
+    stage_reconnect_peer(stage);
+    stage_run(stage);
+    assert_true(first != WORKER_SENDS_NOTHING && sends_from(stage) == first);
+}
+
 /* --- the cleaner --- */
 
 static uint64_t segment_of(const struct stage *stage, uint64_t offset)
