@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/entry/entry.h"
 #include "common/fabric/fabric.h"
+#include "common/pm/pm.h"
 #include "server/store/reclaim.h"
 #include "server/store/store.h"
 
@@ -63,6 +64,20 @@ void server_fail(struct server_common *common, int error, const char *why);
 /* Why, when a fence tells of a failed sync: nothing that was not durable has been acknowledged, and
  * nothing can be from now on (pm.h). */
 #define SYNC_FAILED "a sync of the PM file failed"
+
+/* server_done: is what is being synced durable? `done` is the answer of pm_fence_done and its like: 1, 0, or the error of
+ * a failed sync, which ends the server. server_fenced: the same of a fence of its PM. */
+static inline bool server_done(struct server_common *common, int done)
+{
+    if (done < 0)
+        server_fail(common, done, SYNC_FAILED);
+    return done == 1;
+}
+
+static inline bool server_fenced(struct server_common *common, struct pm_ticket ticket)
+{
+    return server_done(common, pm_fence_done(common->pm, ticket));
+}
 
 /* server_watch: after each poll of an endpoint. A server that nobody can reach any more ends. */
 static inline void server_watch(struct server_common *common,

@@ -110,10 +110,7 @@ static bool check_closed(struct clean *clean)
     struct clean_closing *closing = &clean->closing[0];
     if (clean->closing_count == 0)
         return false;
-    const int done = pm_fence_done(clean->common->pm, closing->fence);
-    if (done < 0)
-        server_fail(clean->common, done, SYNC_FAILED);
-    if (done != 1)
+    if (!server_fenced(clean->common, closing->fence))
         return false;
     const uint32_t from = closing->scan.position;
     while (closing->scan.position < closing->tail &&
@@ -243,14 +240,6 @@ static bool zero_some(struct clean *clean, struct victim *victim)
     return true;
 }
 
-static bool is_fenced(struct clean *clean, const struct victim *victim)
-{
-    const int done = pm_fence_done(clean->common->pm, victim->fence);
-    if (done < 0)
-        server_fail(clean->common, done, SYNC_FAILED);
-    return done == 1;
-}
-
 /* A step on; true if it did anything. *over: the victim is FREE. */
 static bool advance(struct clean *clean, struct victim *victim, bool *over)
 {
@@ -264,14 +253,15 @@ static bool advance(struct clean *clean, struct victim *victim, bool *over)
     case VICTIM_GRACE:
         return make_dirty(clean, victim);
     case VICTIM_DIRTY:
-        if (!is_fenced(clean, victim) || !reclaim_is_over(&clean->common->reclaim, victim->ticket))
+        if (!server_fenced(clean->common, victim->fence) ||
+            !reclaim_is_over(&clean->common->reclaim, victim->ticket))
             return false;
         victim->step = VICTIM_ZERO;
         return true;
     case VICTIM_ZERO:
         return zero_some(clean, victim);
     case VICTIM_ZEROED:
-        if (!is_fenced(clean, victim))
+        if (!server_fenced(clean->common, victim->fence))
             return false;
         store_transition(clean->common->store, victim->segment, SEGMENT_FREE);
         clean->parked[victim->segment] = (struct clean_parked){0};

@@ -345,19 +345,11 @@ static bool is_needed(const struct clean *clean, uint64_t allocation)
            (allocation > common->checkpoint && allocation <= common->checkpoint_last);
 }
 
-static bool is_fenced(struct clean *clean)
-{
-    const int done = pm_fence_done(clean->common->pm, clean->checkpoint.fence);
-    if (done < 0)
-        server_fail(clean->common, done, SYNC_FAILED);
-    return done == 1;
-}
-
 /* Y4 */
 static bool write_end(struct clean *clean, int *error)
 {
     struct clean_checkpoint *all = &clean->checkpoint;
-    if (!is_fenced(clean))
+    if (!server_fenced(clean->common, all->fence))
         return false;
     *error = write_block(clean, CHECKPOINT_END, 0, NULL, 0);
     all->fence = pm_fence_start(clean->common->pm);
@@ -380,7 +372,7 @@ static void commit(struct clean *clean)
 static bool finish(struct clean *clean)
 {
     struct clean_checkpoint *all = &clean->checkpoint;
-    if (!is_fenced(clean))
+    if (!server_fenced(clean->common, all->fence))
         return false;
     log_close(&all->log);
     all->covers_of = clean->common->checkpoint = all->id;

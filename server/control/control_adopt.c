@@ -438,14 +438,6 @@ static int promote_rest(struct control *control)
 
 /* --- the steps --- */
 
-static bool rows_are_durable(struct control *control)
-{
-    const int done = store_replica_sync(control->common->store);
-    if (done < 0)
-        server_fail(control->common, done, SYNC_FAILED);
-    return done == 1;
-}
-
 /* A server that came back under another incarnation, which need not be a higher one, is let in; nobody else is (control.c,
  * admit). */
 static bool readmit(struct control *control)
@@ -470,7 +462,8 @@ static bool is_through(struct control *control)
     case ADOPT_ROLES:
         return control->adoption.waiting == 0;
     case ADOPT_STORE:
-        return control_stored_covers(control, control->config) && rows_are_durable(control);
+        return control_stored_covers(control, control->config) &&
+               server_done(control->common, store_replica_sync(control->common->store));
     case ADOPT_DONE:
         break;
     }

@@ -148,11 +148,10 @@ void control_commit_rows(struct control *control, const uint64_t *most)
 bool control_commit_sync(struct control *control)
 {
     struct store *store = control->common->store;
-    const int done = store_replica_sync(store);
-    if (done < 0)
-        server_fail(control->common, done, SYNC_FAILED);
+    if (!server_done(control->common, store_replica_sync(store)))
+        return false;
     bool risen = false;
-    for (uint32_t i = 0; i < control->config->shard_count && done == 1; i++) {
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
         struct shard_state *shard = control->shards[i];
         const uint64_t row = shard ? store_replica(store, shard->id).settled : 0;
         if (!shard || row == durable(shard))
@@ -162,7 +161,7 @@ bool control_commit_sync(struct control *control)
     }
     if (risen)
         control_settled_changed(control);
-    return done == 1;
+    return true;
 }
 
 /* G6: a write may have been sent once more, and then have completed without that peer, since the period began. */
@@ -174,15 +173,6 @@ static void commit_covered(struct control *control)
         if (control->commit_covers[i] && !is_in_use(control, &meta))
             store_transition(store, i, SEGMENT_COMMITTED);
     }
-}
-
-/* G3 */
-static bool is_fenced(struct control *control)
-{
-    const int done = pm_fence_done(control->common->pm, control->commit_ticket);
-    if (done < 0)
-        server_fail(control->common, done, SYNC_FAILED);
-    return done == 1;
 }
 
 bool control_commit_poll(struct control *control, uint64_t *wake_ns)
@@ -206,7 +196,7 @@ bool control_commit_poll(struct control *control, uint64_t *wake_ns)
         control->commit_step = COMMIT_FENCE;
     }
     if (control->commit_step == COMMIT_FENCE) {
-        if (!is_fenced(control))
+        if (!server_fenced(control->common, control->commit_ticket)) /* G3 */
             return false;
         control_commit_rows(control, control->commit_needs); /* G2, G4, G5 */
         control->commit_step = COMMIT_ROWS;

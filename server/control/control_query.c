@@ -290,10 +290,7 @@ static bool is_full(struct control *control, const struct query *query)
         row.state = REPLICA_FULL;
         store_replica_set(store, query->shard, &row);
     }
-    const int done = store_replica_sync(store);
-    if (done < 0)
-        server_fail(control->common, done, SYNC_FAILED);
-    return done == 1;
+    return server_done(control->common, store_replica_sync(store));
 }
 
 bool control_query_poll(struct control *control, uint64_t *wake_ns)

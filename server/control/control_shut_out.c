@@ -171,10 +171,7 @@ bool control_zone_end_voids(struct control *control, struct blog_segment *segmen
         segment->zeroed = true;
         segment->zeroed_ticket = pm_fence_start(common->pm);
     }
-    const int done = pm_fence_done(common->pm, segment->zeroed_ticket);
-    if (done < 0)
-        server_fail(common, done, SYNC_FAILED);
-    if (done != 1)
+    if (!server_fenced(common, segment->zeroed_ticket))
         return false;
     store_void_drop(common->store, segment->segment);
     control_zone_free_voids(segment);

@@ -58,10 +58,7 @@ bool control_stored_poll(struct control *control)
 {
     if (!control->storing && !begin(control))
         return false;
-    const int done = store_config_poll(&control->stored_write);
-    if (done < 0)
-        server_fail(control->common, done, SYNC_FAILED);
-    if (done != 1)
+    if (!server_done(control->common, store_config_poll(&control->stored_write)))
         return false;
     control->storing = false;
     control->stored_term = control->stored_write.term;

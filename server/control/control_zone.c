@@ -167,10 +167,7 @@ static void append(struct control *control, struct blog_segment *segment)
 
 static bool post(struct control *control)
 {
-    int done = pm_fence_done(control->common->pm, control->prepared_ticket);
-    if (done < 0)
-        server_fail(control->common, done, SYNC_FAILED);
-    if (done != 1)
+    if (!server_fenced(control->common, control->prepared_ticket))
         return false;
     for (uint32_t i = 0; i < control->prepared_count; i++) {
         struct blog_segment *segment = control->prepared[i];
@@ -363,15 +360,6 @@ void control_zone_check_medium(struct control *control)
     control->medium_checking = true;
 }
 
-static void poll_medium(struct control *control)
-{
-    int done = pm_fence_done(control->common->pm, control->medium_ticket);
-    if (done < 0)
-        server_fail(control->common, done, SYNC_FAILED);
-    if (done == 1)
-        control->medium_checking = false;
-}
-
 bool control_zone_poll(struct control *control, uint64_t *wake_ns)
 {
     bool any = leave_digested(control);
@@ -384,7 +372,7 @@ bool control_zone_poll(struct control *control, uint64_t *wake_ns)
     if (control->posted + control->prepared_count < control->depth)
         wake_at(wake_ns, control->now_ns + PREPARE_RETRY_NS);
     if (control->medium_checking)
-        poll_medium(control);
+        control->medium_checking = !server_fenced(control->common, control->medium_ticket);
     check_space(control, wake_ns);
     return any;
 }

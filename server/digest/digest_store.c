@@ -253,10 +253,7 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
         store_blocks(digest, query);
         return true;
     }
-    const int done = pm_fence_done(digest->common->pm, query->store.ticket);
-    if (done < 0)
-        server_fail(digest->common, done, SYNC_FAILED);
-    if (done != 1) {
+    if (!server_fenced(digest->common, query->store.ticket)) {
         wake_at(wake_ns, digest->now_ns + STORE_FENCE_LOOK_NS);
         return false;
     }

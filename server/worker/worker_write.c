@@ -483,20 +483,17 @@ static bool complete_landed(struct worker *worker)
 
 static bool advance_fences(struct worker *worker)
 {
-    struct pm *pm = worker->common->pm;
     /* With the ring full, a later poll's fence covers these stores too. */
     if (worker->stored && worker->fence_count < WORKER_FENCES) {
         worker->stored = false;
         uint32_t slot = (worker->fence_first + worker->fence_count++) % WORKER_FENCES;
-        worker->fences[slot] = (struct local_fence){worker->batch, pm_fence_start(pm)};
+        worker->fences[slot] =
+            (struct local_fence){worker->batch, pm_fence_start(worker->common->pm)};
     }
     bool any = false;
     while (worker->fence_count) {
         const struct local_fence *fence = &worker->fences[worker->fence_first];
-        int done = pm_fence_done(pm, fence->ticket);
-        if (done < 0)
-            server_fail(worker->common, done, SYNC_FAILED);
-        if (done != 1)
+        if (!server_fenced(worker->common, fence->ticket))
             break;
         worker->local_landed = fence->batch;
         worker->fence_first = (worker->fence_first + 1) % WORKER_FENCES;
