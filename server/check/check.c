@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/bytes.h"
 #include "common/base/error.h"
 #include "common/cluster/cluster.h"
 
@@ -14,11 +15,6 @@ static void find(struct check_report *report, enum check_kind kind, uint64_t num
     if (report->place_count < CHECK_MOST_PLACES)
         report->places[report->place_count++] = (struct check_place){
             .kind = kind, .number = number, .offset = report->offset + offset, .bytes = bytes};
-}
-
-static bool is_zero(const uint8_t *at, uint64_t bytes)
-{
-    return at[0] == 0 && memcmp(at, at + 1, bytes - 1) == 0;
 }
 
 /* --- the head --- */
@@ -88,9 +84,7 @@ static bool check_row(const struct pm *pm, const struct store_geometry *at, uint
 {
     struct row rows[2];
     enum row_copy copies[2];
-    for (unsigned i = 0; i < 2; i++)
-        copies[i] = row_read(pm, at->replicas[i], shard, &rows[i]);
-    int counts = rows_choose(copies, rows);
+    const int counts = rows_choose(pm, at, shard, rows, copies);
     struct replica_row row = {.state = REPLICA_DAMAGED};
     if (counts >= 0)
         row = row_decode(&rows[counts], copies[counts] == ROW_TORN);
@@ -105,21 +99,13 @@ static bool check_row(const struct pm *pm, const struct store_geometry *at, uint
 
 /* --- segments --- */
 
-static enum meta_copies read_meta(const struct pm *pm, const struct store_geometry *at,
-                                  uint64_t segment, uint64_t words[2], struct segment_meta *out)
-{
-    for (unsigned i = 0; i < 2; i++)
-        memcpy(&words[i], pm_at(pm, at->metas[i] + segment * META_BYTES), META_BYTES);
-    return metas_choose(segment, words, out);
-}
-
 static void add_void(const struct pm *pm, const struct store_geometry *at,
                      const struct void_row *row, struct check_report *report)
 {
     uint64_t words[2];
     struct segment_meta meta;
     if (row->segment < report->superblock.segments &&
-        read_meta(pm, at, row->segment, words, &meta) != METAS_DAMAGED &&
+        metas_choose(pm, at, row->segment, words, &meta) != METAS_DAMAGED &&
         void_is_of(row, row->segment, &meta))
         report->voids[report->void_count++] =
             (struct check_void){.segment = row->segment, .from = row->from, .bytes = row->bytes};
@@ -162,7 +148,7 @@ static void check_blocks(const struct pm *pm, uint64_t segment, uint64_t start, 
         struct entry_header header = {.type = 0};
         bytes = ENTRY_ALIGN;
         bool end = at == STORE_SEGMENT_BYTES;
-        bool zero = !end && (is_void(report, segment, at) || is_zero(block, ENTRY_ALIGN));
+        bool zero = !end && (is_void(report, segment, at) || bytes_are_zero(block, ENTRY_ALIGN));
         bool whole = !end && !zero &&
                      entry_decode(&format, block, STORE_SEGMENT_BYTES - at, &header, &bytes) == 0;
         if (!end && !zero && !whole) {
@@ -188,7 +174,7 @@ static void check_segment(const struct pm *pm, const struct store_geometry *at, 
     const uint64_t start = at->segments + segment * STORE_SEGMENT_BYTES;
     struct segment_meta meta, copy;
     uint64_t words[2];
-    enum meta_copies copies = read_meta(pm, at, segment, words, &meta);
+    enum meta_copies copies = metas_choose(pm, at, segment, words, &meta);
     if (copies != METAS_WHOLE) {
         unsigned damaged = meta_decode(segment, words[0], &copy);
         find(report, copies == METAS_DAMAGED ? CHECK_SEGMENT : CHECK_WORD, segment,
@@ -199,7 +185,7 @@ static void check_segment(const struct pm *pm, const struct store_geometry *at, 
     report->states[meta.state]++;
     report->owners[meta.owner]++;
     if (meta.state == SEGMENT_FREE) {
-        if (!is_zero(pm_at(pm, start), STORE_SEGMENT_BYTES))
+        if (!bytes_are_zero(pm_at(pm, start), STORE_SEGMENT_BYTES))
             find(report, CHECK_STALE, segment, start, STORE_SEGMENT_BYTES);
     } else if (meta.state != SEGMENT_DIRTY) { /* whose bytes nobody needs */
         check_blocks(pm, segment, start, meta.state == SEGMENT_COMMITTED, report);

@@ -244,28 +244,16 @@ static void give_back(struct store *store, uint64_t segment)
     store_transition(store, segment, SEGMENT_FREE);
 }
 
-struct void_place {
-    const struct server_common *common;
-    uint64_t offset; /* of the segment */
-};
-
-static void void_place(void *context, uint32_t position)
-{
-    const struct void_place *in = context;
-    torn_void(in->common->pm, &in->common->format, in->offset + position);
-}
-
 /* L3. A bounded step; true at the end. */
 static bool void_torn(const struct control *control, struct blog_segment *segment)
 {
     const struct server_common *common = control->common;
-    struct void_place in = {.common = common, .offset = segment->offset};
     struct entry_scan scan;
     if (!atomic_load_explicit(&segment->torn, memory_order_relaxed))
         return true;
     entry_scan_init(&scan, &common->format, pm_at(common->pm, segment->offset), STORE_SEGMENT_BYTES,
                     segment->voided);
-    const bool over = torn_step(&scan, VOID_STEP_BYTES, void_place, &in);
+    const bool over = torn_void_step(common->pm, &scan, VOID_STEP_BYTES, &(uint64_t){0});
     segment->voided = scan.position;
     return over;
 }

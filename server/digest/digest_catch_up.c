@@ -8,8 +8,8 @@
  *      was asked for while another one is under way begins anew.
  *  S6  Segments behind the current one are zero until something lands there: they were FREE. What has begun to land counts.
  */
+#include "common/base/bytes.h"
 #include "server/digest/digest_state.h"
-#include "server/store/torn.h"
 
 enum { CATCH_UP_STEP_BYTES = 256 << 10 }; /* looked at in a poll */
 
@@ -55,7 +55,7 @@ static bool is_behind(struct digest *digest, bool *any)
     const uint32_t left = STORE_SEGMENT_BYTES - all->position;
     const uint32_t bytes = left < CATCH_UP_STEP_BYTES ? left : CATCH_UP_STEP_BYTES;
     *any = true;
-    if (!torn_is_zero(pm_at(digest->common->pm, all->ahead->offset + all->position), bytes))
+    if (!bytes_are_zero(pm_at(digest->common->pm, all->ahead->offset + all->position), bytes))
         return true;
     all->position += bytes;
     return false;

@@ -19,9 +19,9 @@
  * index bucket, the entry that the index has, application. So cache misses overlap.
  */
 #include "common/base/assert.h"
+#include "common/base/bytes.h"
 #include "common/base/fault.h"
 #include "server/digest/digest_state.h"
-#include "server/store/torn.h"
 
 enum {
     DIGEST_BATCH = 16, /* blocks that go through the stages together */
@@ -145,7 +145,7 @@ static bool step_over(struct digest *digest)
 /* What was passed over in a sealed segment is torn, or somebody stores there who was given up: not quiet, then. */
 static void note_torn(const struct digest *digest, uint32_t from, uint32_t to)
 {
-    if (!torn_is_zero(digest->scan.base + from, to - from))
+    if (!bytes_are_zero(digest->scan.base + from, to - from))
         atomic_store_explicit(&digest->current->torn, true, memory_order_relaxed);
 }
 

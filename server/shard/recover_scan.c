@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "common/base/assert.h"
+#include "common/base/bytes.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "server/store/torn.h"
@@ -96,19 +97,10 @@ static void list_block(struct recover_part *part, const struct entry_header *hea
         found->hash = index_hash(recover_key(recover, found->offset), header->key_bytes);
 }
 
-static void void_place(void *context, uint32_t position)
-{
-    struct recover_part *part = context;
-    const struct server_common *common = part->recover->common;
-    const uint64_t segment = part->recover->places[part->scanned].segment;
-    torn_void(common->pm, &common->format, store_segment_offset(common->store, segment) + position);
-    part->counts.voided++;
-}
-
 /* What was passed over, from there on, was it but zeros? Pads count here, too. */
 static void note_gap(struct recover_part *part, uint32_t from, uint32_t to)
 {
-    part->torn_seen |= !torn_is_zero(part->scan.base + from, to - from);
+    part->torn_seen |= !bytes_are_zero(part->scan.base + from, to - from);
 }
 
 static void scan_some(struct recover_part *part)
@@ -127,7 +119,8 @@ static void scan_some(struct recover_part *part)
             continue;
         part->scan.position = 0;
         if (part->torn_seen)
-            torn_step(&part->scan, STORE_SEGMENT_BYTES, void_place, part);
+            torn_void_step(part->recover->common->pm, &part->scan, STORE_SEGMENT_BYTES,
+                           &part->counts.voided);
         leave_segment(part);
         return;
     } while (part->scan.position - begin < STEP_BYTES && !FAULT(SHORT_BATCH));

@@ -36,12 +36,12 @@
  *       |___________________ dirty <____________/
  */
 #include "server/store/store_state.h"
-#include "server/store/torn.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/bytes.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 
@@ -63,19 +63,12 @@ static void meta_write(struct store *store, uint64_t segment, uint64_t word)
         meta_store(store, i, segment, word);
 }
 
-static void metas_at(const struct store *store, uint64_t segment, uint64_t words[2])
-{
-    for (unsigned i = 0; i < 2; i++)
-        memcpy(&words[i], pm_at(store->pm, store->at.metas[i] + segment * META_BYTES), META_BYTES);
-}
-
 /* One segment at the open. What it was is not known if both its words are damaged: it may hold entries. */
 static struct segment_meta meta_read(struct store *store, uint64_t segment, uint64_t *damaged)
 {
     uint64_t words[2];
     struct segment_meta meta;
-    metas_at(store, segment, words);
-    enum meta_copies copies = metas_choose(segment, words, &meta);
+    enum meta_copies copies = metas_choose(store->pm, &store->at, segment, words, &meta);
     *damaged += copies != METAS_WHOLE;
     if (copies == METAS_DAMAGED)
         return (struct segment_meta){.state = SEGMENT_USED, .owner = OWNER_UNKNOWN};
@@ -369,5 +362,5 @@ bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t
                            uint32_t bytes)
 {
     ASSERT(from <= STORE_SEGMENT_BYTES && bytes <= STORE_SEGMENT_BYTES - from);
-    return torn_is_zero(pm_at(store->pm, store_segment_offset(store, segment) + from), bytes);
+    return bytes_are_zero(pm_at(store->pm, store_segment_offset(store, segment) + from), bytes);
 }

@@ -12,6 +12,7 @@
  *      After a crash before, the newer of the whole copies counts; the next configuration is stored over the other one.
  */
 #include "common/base/assert.h"
+#include "common/base/bytes.h"
 #include "common/base/crc.h"
 #include "common/base/error.h"
 #include "server/store/store_layout.h"
@@ -23,9 +24,8 @@ static uint32_t checksum_of(const struct config_head *head, const void *bytes)
 
 enum config_copy config_read(const struct pm *pm, uint64_t place, struct config_head *head)
 {
-    static const struct config_head zero;
     memcpy(head, pm_at(pm, place), sizeof(*head));
-    if (memcmp(head, &zero, sizeof(zero)) == 0)
+    if (bytes_are_zero(head, sizeof(*head)))
         return CONFIG_COPY_UNUSED;
     const bool whole = head->term != 0 && head->byte_count >= 1 &&
                        head->byte_count <= STORE_CONFIG_MAX_BYTES &&

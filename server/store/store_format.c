@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/bytes.h"
 #include "common/base/crc.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
@@ -102,22 +103,9 @@ static int superblock_check(const struct superblock *block, uint64_t pm_bytes)
     return 0;
 }
 
-/* If they are not, a missing superblock is a lost one, and the map is not empty. */
-static bool metas_are_zero(const struct pm *pm)
-{
-    uint64_t segments = store_segments_in(pm->bytes);
-    const uint64_t *words = pm_at(pm, META_OFFSET);
-    for (uint64_t i = 0; i < segments; i++) {
-        if (words[i] != 0)
-            return false;
-    }
-    return true;
-}
-
 static bool is_zero(const struct pm *pm, uint64_t from, uint64_t to)
 {
-    const uint8_t *at = pm_at(pm, from);
-    return at[0] == 0 && memcmp(at, at + 1, to - from - 1) == 0;
+    return bytes_are_zero(pm_at(pm, from), to - from);
 }
 
 bool store_is_blank(const struct pm *pm)
@@ -156,7 +144,10 @@ int superblock_read(const struct pm *pm, struct superblock *block)
     }
     if (copies[0].magic != 0)
         return error;
-    return copies[1].magic != STORE_MAGIC && metas_are_zero(pm) ? ROWAN_ENOTFOUND : ROWAN_EDAMAGED;
+    /* If a word of a segment is not zero, the missing superblock is a lost one, and the map is not empty. */
+    const uint64_t metas_end = META_OFFSET + store_segments_in(pm->bytes) * META_BYTES;
+    return copies[1].magic != STORE_MAGIC && is_zero(pm, META_OFFSET, metas_end) ? ROWAN_ENOTFOUND
+                                                                                 : ROWAN_EDAMAGED;
 }
 
 bool superblock_is_whole(const struct pm *pm, unsigned copy, const struct superblock *block)
@@ -255,16 +246,10 @@ static bool run_is_valid(const struct run_slot *slot, uint64_t parity)
            slot->possibly_incomplete <= 1;
 }
 
-static bool run_is_zero(const struct run_slot *slot)
-{
-    static const struct run_slot zero;
-    return memcmp(slot, &zero, sizeof(zero)) == 0;
-}
-
 enum run_copy run_read(const struct pm *pm, unsigned copy, uint64_t parity, struct run_slot *slot)
 {
     memcpy(slot, pm_at(pm, run_offset(copy, parity)), sizeof(*slot));
-    if (run_is_zero(slot))
+    if (bytes_are_zero(slot, sizeof(*slot)))
         return RUN_UNUSED;
     return run_is_valid(slot, parity) ? RUN_WHOLE : RUN_DAMAGED;
 }

@@ -159,14 +159,15 @@ struct segment_meta meta_unpack(uint64_t word);
 /* False: these are not bytes that meta_encode gives for this segment. */
 bool meta_decode(uint64_t segment, uint64_t word, struct segment_meta *out);
 
-/* metas_choose: what a segment's two words say. Of two whole ones the later counts. A whole one counts beside a damaged
- * one, but not if it says FREE: then the damaged one may have said that it holds entries. */
+/* metas_choose: reads a segment's two words, and tells what they say. Of two whole ones the later counts. A whole one
+ * counts beside a damaged one, but not if it says FREE: then the damaged one may have said that it holds entries. */
 enum meta_copies {
     METAS_WHOLE,
     METAS_ONE_DAMAGED, /* the other one is in *out */
     METAS_DAMAGED      /* nobody can tell what the segment is; *out may be anything */
 };
-enum meta_copies metas_choose(uint64_t segment, const uint64_t words[2], struct segment_meta *out);
+enum meta_copies metas_choose(const struct pm *pm, const struct store_geometry *at,
+                              uint64_t segment, uint64_t words[2], struct segment_meta *out);
 
 /* --- rows --- */
 
@@ -177,7 +178,8 @@ enum row_copy row_read(const struct pm *pm, uint64_t table, uint16_t shard, stru
 /* row_decode: of a whole one, of one that was never written, or, `torn`, of such a one. */
 struct replica_row row_decode(const struct row *row, bool torn);
 
-/* rows_choose: which of a row's two copies counts; -1: both are damaged. */
-int rows_choose(const enum row_copy copies[2], const struct row rows[2]);
+/* rows_choose: reads both copies of a row, and tells which counts; -1: both are damaged. */
+int rows_choose(const struct pm *pm, const struct store_geometry *at, uint16_t shard,
+                struct row rows[2], enum row_copy copies[2]);
 
 #endif

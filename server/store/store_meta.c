@@ -51,12 +51,15 @@ static bool is_later(const struct segment_meta *a, const struct segment_meta *b)
                                           : order[a->state] > order[b->state];
 }
 
-enum meta_copies metas_choose(uint64_t segment, const uint64_t words[2], struct segment_meta *out)
+enum meta_copies metas_choose(const struct pm *pm, const struct store_geometry *at,
+                              uint64_t segment, uint64_t words[2], struct segment_meta *out)
 {
     struct segment_meta metas[2];
     bool whole[2];
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < 2; i++) {
+        memcpy(&words[i], pm_at(pm, at->metas[i] + segment * META_BYTES), META_BYTES);
         whole[i] = meta_decode(segment, words[i], &metas[i]);
+    }
     if (whole[0] && whole[1]) {
         *out = metas[is_later(&metas[1], &metas[0])];
         return METAS_WHOLE;

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/bytes.h"
 #include "common/base/crc.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
@@ -64,16 +65,10 @@ static void row_seal(uint16_t shard, struct row *row)
     row->settled_checksum = row_checksum(shard, row, offsetof(struct row, settled_checksum));
 }
 
-static bool row_is_zero(const struct row *row)
-{
-    static const struct row zero;
-    return memcmp(row, &zero, sizeof(zero)) == 0;
-}
-
 enum row_copy row_read(const struct pm *pm, uint64_t table, uint16_t shard, struct row *row)
 {
     memcpy(row, pm_at(pm, table + (uint64_t)shard * ROW_BYTES), sizeof(*row));
-    if (row_is_zero(row)) /* nearly all are, and a start reads all */
+    if (bytes_are_zero(row, sizeof(*row))) /* nearly all are, and a start reads all */
         return ROW_UNUSED;
     if (row->state > REPLICA_FULL || row->first_epoch > FIRST_EPOCH_MAX ||
         row->checksum != row_checksum(shard, row, offsetof(struct row, checksum)))
@@ -84,8 +79,11 @@ enum row_copy row_read(const struct pm *pm, uint64_t table, uint16_t shard, stru
                : ROW_TORN;
 }
 
-int rows_choose(const enum row_copy copies[2], const struct row rows[2])
+int rows_choose(const struct pm *pm, const struct store_geometry *at, uint16_t shard,
+                struct row rows[2], enum row_copy copies[2])
 {
+    for (unsigned i = 0; i < 2; i++)
+        copies[i] = row_read(pm, at->replicas[i], shard, &rows[i]);
     if (copies[0] == ROW_DAMAGED && copies[1] == ROW_DAMAGED)
         return -1;
     if (copies[0] > ROW_WHOLE || copies[1] > ROW_WHOLE)
@@ -118,12 +116,10 @@ static void open_row(struct store *store, uint16_t shard, uint64_t *damaged)
     struct store_replicas *table = store->replicas;
     struct row rows[2];
     enum row_copy copies[2];
-    for (unsigned i = 0; i < 2; i++)
-        copies[i] = row_read(store->pm, store->at.replicas[i], shard, &rows[i]);
+    const int counts = rows_choose(store->pm, &store->at, shard, rows, copies);
     if (copies[0] == ROW_UNUSED && copies[1] == ROW_UNUSED)
         return; /* its part of `table` stays untouched, and takes no memory */
     struct replica *replica = &table->rows[shard];
-    int counts = rows_choose(copies, rows);
     for (unsigned i = 0; i < 2; i++)
         *damaged += copies[i] >= ROW_TORN;
     if (counts < 0) {

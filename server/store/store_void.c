@@ -18,6 +18,7 @@
 #include <stdlib.h>
 
 #include "common/base/assert.h"
+#include "common/base/bytes.h"
 #include "common/base/crc.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
@@ -39,9 +40,8 @@ static uint32_t checksum_of(const struct void_row *row)
 
 enum void_copy void_read(const struct pm *pm, uint64_t table, uint32_t number, struct void_row *row)
 {
-    static const struct void_row zero;
     memcpy(row, pm_at(pm, table + number * VOID_BYTES), sizeof *row);
-    if (memcmp(row, &zero, sizeof zero) == 0)
+    if (bytes_are_zero(row, sizeof *row))
         return VOID_UNUSED;
     const bool whole = row->checksum == checksum_of(row) && row->from < STORE_SEGMENT_BYTES &&
                        row->bytes <= STORE_SEGMENT_BYTES - row->from;

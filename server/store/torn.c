@@ -1,11 +1,7 @@
 /* A walk from whole block to whole block. */
 #include "server/store/torn.h"
 
-bool torn_is_zero(const void *at, size_t bytes)
-{
-    const uint8_t *first = at;
-    return bytes == 0 || (first[0] == 0 && memcmp(first, first + 1, bytes - 1) == 0);
-}
+#include "common/base/bytes.h"
 
 bool torn_step(struct entry_scan *scan, uint32_t bytes, torn_found *found, void *context)
 {
@@ -19,17 +15,30 @@ bool torn_step(struct entry_scan *scan, uint32_t bytes, torn_found *found, void 
             return true;
         if (result == ENTRY_SCAN_BLOCK)
             continue;
-        if (!torn_is_zero(scan->base + scan->position, ENTRY_ALIGN))
+        if (!bytes_are_zero(scan->base + scan->position, ENTRY_ALIGN))
             found(context, scan->position);
         scan->position += ENTRY_ALIGN;
     }
     return false;
 }
 
-void torn_void(struct pm *pm, const struct entry_format *format, uint64_t offset)
+struct voiding {
+    struct pm *pm;
+    const struct entry_scan *scan;
+    uint64_t *voided;
+};
+
+static void void_place(void *context, uint32_t position)
 {
+    const struct voiding *in = context;
     uint8_t pad[ENTRY_ALIGN];
     const struct entry_header header = {.type = ENTRY_PAD, .blocks = 1};
-    entry_encode_block(format, &header, NULL, NULL, pad);
-    pm_store(pm, offset, pad, sizeof pad);
+    entry_encode_block(in->scan->format, &header, NULL, NULL, pad);
+    pm_store(in->pm, (uint64_t)(in->scan->base - in->pm->base) + position, pad, sizeof pad);
+    (*in->voided)++;
+}
+
+bool torn_void_step(struct pm *pm, struct entry_scan *scan, uint32_t bytes, uint64_t *voided)
+{
+    return torn_step(scan, bytes, void_place, &(struct voiding){pm, scan, voided});
 }

@@ -16,10 +16,8 @@ typedef void torn_found(void *context, uint32_t position);
  * more; the region is that of a segment. True at its end. */
 bool torn_step(struct entry_scan *scan, uint32_t bytes, torn_found *found, void *context);
 
-/* torn_void: stores a pad over the place at `offset` of the map. Not fenced. */
-void torn_void(struct pm *pm, const struct entry_format *format, uint64_t offset);
-
-/* torn_is_zero: are the bytes all zero? */
-bool torn_is_zero(const void *at, size_t bytes);
+/* torn_void_step: the same, and stores a pad over each such place, which adds to *voided. The region lies in the map. Not
+ * fenced. */
+bool torn_void_step(struct pm *pm, struct entry_scan *scan, uint32_t bytes, uint64_t *voided);
 
 #endif

@@ -22,10 +22,8 @@ static void verify_rows(struct verify *verify)
     for (uint32_t shard = 0; shard < STORE_SHARD_IDS; shard++) {
         struct row rows[2];
         enum row_copy copies[2];
-        for (unsigned i = 0; i < 2; i++)
-            copies[i] =
-                row_read(verify->pm, verify->geometry.replicas[i], (uint16_t)shard, &rows[i]);
-        const int counts = rows_choose(copies, rows);
+        const int counts =
+            rows_choose(verify->pm, &verify->geometry, (uint16_t)shard, rows, copies);
         if (counts >= 0 && copies[counts] != ROW_TORN)
             continue;
         add(verify, verify->geometry.replicas[0] + shard * ROW_BYTES);
@@ -75,10 +73,7 @@ static bool is_committed(const struct verify *verify, uint64_t segment)
 {
     uint64_t words[2];
     struct segment_meta meta;
-    for (unsigned i = 0; i < 2; i++)
-        memcpy(&words[i], pm_at(verify->pm, verify->geometry.metas[i] + segment * META_BYTES),
-               META_BYTES);
-    return metas_choose(segment, words, &meta) != METAS_DAMAGED &&
+    return metas_choose(verify->pm, &verify->geometry, segment, words, &meta) != METAS_DAMAGED &&
            meta.state == SEGMENT_COMMITTED && meta.owner != OWNER_CHECKPOINT;
 }
 

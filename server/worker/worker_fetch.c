@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/bytes.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/worker/worker_peer.h"
@@ -251,9 +252,8 @@ static void note_for_askers(struct worker *worker, const struct entry_header *he
 /* The scan stands in front of what is no whole block. */
 static void step_over(struct fetch *fetch)
 {
-    static const uint8_t zeros[ENTRY_ALIGN];
     const bool damaged =
-        fetch->judged && memcmp(fetch->scan.base + fetch->scan.position, zeros, sizeof zeros) != 0;
+        fetch->judged && !bytes_are_zero(fetch->scan.base + fetch->scan.position, ENTRY_ALIGN);
     for (uint32_t i = 0; damaged && i < fetch->count; i++)
         fetch->questions[i].damaged = true;
     fetch->scan.position += ENTRY_ALIGN;

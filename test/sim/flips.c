@@ -53,9 +53,7 @@ static bool is_settled(const struct flipping *flipping, const struct entry_heade
 {
     struct row rows[2];
     enum row_copy copies[2];
-    for (unsigned i = 0; i < 2; i++)
-        copies[i] = row_read(flipping->pm, flipping->at.replicas[i], header->shard, &rows[i]);
-    const int counts = rows_choose(copies, rows);
+    const int counts = rows_choose(flipping->pm, &flipping->at, header->shard, rows, copies);
     return counts < 0 || header->version <= row_decode(&rows[counts], false).settled;
 }
 
@@ -92,10 +90,9 @@ static enum segment_state state_of(const struct flipping *flipping, uint64_t seg
 {
     struct segment_meta meta;
     uint64_t words[2];
-    for (unsigned i = 0; i < 2; i++)
-        memcpy(&words[i], pm_at(flipping->pm, flipping->at.metas[i] + segment * META_BYTES),
-               META_BYTES);
-    return metas_choose(segment, words, &meta) == METAS_DAMAGED ? SEGMENT_DIRTY : meta.state;
+    return metas_choose(flipping->pm, &flipping->at, segment, words, &meta) == METAS_DAMAGED
+               ? SEGMENT_DIRTY
+               : meta.state;
 }
 
 static bool flip_entry(const struct flipping *flipping)

@@ -2,10 +2,10 @@
 #define TEST_FIXTURE stage_setup, stage_teardown
 #define TEST_STATE   struct stage *stage
 
+#include "common/base/bytes.h"
 #include "common/base/error.h"
 #include "landing.h"
 #include "server/control/control_state.h"
-#include "server/store/torn.h"
 #include "test/lib/unit.h"
 
 static struct control *control_of(const struct stage *stage)
@@ -42,7 +42,7 @@ static struct three void_three(struct stage *stage)
 
 static bool is_zero(const struct stage *stage, uint64_t from, uint64_t to)
 {
-    return torn_is_zero(pm_at(&stage->heap->pm, from), to - from);
+    return bytes_are_zero(pm_at(&stage->heap->pm, from), to - from);
 }
 
 static void assert_second_is_missing(struct three *three)
