@@ -300,7 +300,7 @@ static bool advance_all(struct clean *clean)
 static void give_up(struct clean *clean, struct victim *victim)
 {
     struct clean_parked *parked = &clean->parked[victim->segment];
-    if (!parked->stuck || clean->exposed > 0 || clean->leaving) {
+    if (!parked->stuck || clean->exposed > 0 || clean->leaving.first) {
         parked->until_ns = clean->now_ns + CLEAN_AGAIN_NS;
     } else {
         parked->until_ns = UINT64_MAX;

@@ -2,6 +2,7 @@
  * left is dead, as nobody holds the shard. Its index is walked once, so that nothing of it counts as live; then it is freed.
  * When it comes back under a new row it is another one.
  */
+#include "common/base/list.h"
 #include "server/clean/clean_state.h"
 
 enum { FORGET_BUCKETS = 1024 }; /* of an index, in a poll */
@@ -34,11 +35,7 @@ void clean_forget(struct clean *clean, struct shard_state *shard)
         clean->swap.index = NULL;
     clean->shards[shard->id] = NULL;
     note_leader(clean, shard->id, false, clean->owners[shard->id]);
-    struct shard_state **link = &clean->leaving;
-    while (*link)
-        link = &(*link)->next_owned;
-    shard->next_owned = NULL;
-    *link = shard;
+    LIST_APPEND(&clean->leaving, shard, owned_link);
 }
 
 static void forget_item(void *context, uint64_t offset)
@@ -49,12 +46,12 @@ static void forget_item(void *context, uint64_t offset)
 
 bool clean_forget_some(struct clean *clean)
 {
-    struct shard_state *shard = clean->leaving;
+    struct shard_state *shard = clean->leaving.first;
     if (!shard)
         return false;
     if (index_walk(shard->index, &clean->leaving_cursor, FORGET_BUCKETS, forget_item, clean))
         return true;
-    clean->leaving = shard->next_owned;
+    LIST_REMOVE(&clean->leaving, shard, owned_link);
     clean->leaving_cursor = 0;
     shard_state_destroy(shard);
     return true;
@@ -62,9 +59,9 @@ bool clean_forget_some(struct clean *clean)
 
 void clean_forget_close(struct clean *clean)
 {
-    while (clean->leaving) {
-        struct shard_state *shard = clean->leaving;
-        clean->leaving = shard->next_owned;
+    struct shard_state *shard;
+    while ((shard = clean->leaving.first)) {
+        LIST_REMOVE(&clean->leaving, shard, owned_link);
         shard_state_destroy(shard);
     }
 }

@@ -212,7 +212,7 @@ struct clean {
     struct inbox *questions[STORE_SHARD_IDS];    /* by id: its owner's (records_ask) */
     bool led[STORE_SHARD_IDS];                   /* by id: one of our workers leads it */
     uint32_t leads[UINT8_MAX + 1];               /* by number: shards that this worker leads */
-    struct shard_state *leaving; /* that have left the server: a list by next_owned, */
+    struct shard_list leaving; /* that have left the server: a list by owned_link, */
     uint64_t leaving_cursor;   /* and how far the index of the first was walked (clean_forget.c) */
     struct recover_part *part; /* of the start, while it lasts */
     bool started;

@@ -30,6 +30,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/digest/digest_state.h"
 #include "server/shard/apply.h"
@@ -152,8 +153,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
         return;
     atomic_store_explicit(&shard->missing, true, memory_order_relaxed);
     shard->asked_last = shard->sought = 0;
-    shard->next_missing = digest->missing;
-    digest->missing = shard;
+    LIST_APPEND(&digest->missing, shard, missing_link);
 }
 
 static void begin_epoch(struct digest *digest, const struct command_begun *begun)
@@ -208,7 +208,7 @@ void digest_ask_soon(struct digest *digest, struct shard_state *shard)
 
 static void ask_all_soon(struct digest *digest)
 {
-    for (struct shard_state *shard = digest->missing; shard; shard = shard->next_missing)
+    for (struct shard_state *shard = digest->missing.first; shard; shard = shard->missing_link.next)
         digest_ask_soon(digest, shard);
 }
 
@@ -216,21 +216,19 @@ static void ask_all_soon(struct digest *digest)
 static uint64_t next_question_ns(struct digest *digest)
 {
     uint64_t next_ns = WAKE_NEVER;
-    struct shard_state **link = &digest->missing;
-    while (*link) {
-        struct shard_state *shard = *link;
+    struct shard_state *shard = digest->missing.first;
+    for (; shard; shard = shard->missing_link.next) {
         uint64_t first, last;
         uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
         if (!prefix_hole(&shard->prefix, commit, &first, &last)) {
             atomic_store_explicit(&shard->missing, false, memory_order_relaxed);
             settle(digest, shard);
-            *link = shard->next_missing;
+            LIST_REMOVE(&digest->missing, shard, missing_link);
             continue;
         }
         uint64_t due_ns = first > shard->asked_last ? 0 : shard->ask_ns;
         if (due_ns < next_ns)
             next_ns = due_ns;
-        link = &shard->next_missing;
     }
     return next_ns;
 }
@@ -239,7 +237,8 @@ static uint64_t next_question_ns(struct digest *digest)
 static bool ask_for_missing(struct digest *digest)
 {
     bool any = false;
-    for (struct shard_state *shard = digest->missing; shard; shard = shard->next_missing) {
+    for (struct shard_state *shard = digest->missing.first; shard;
+         shard = shard->missing_link.next) {
         uint64_t first, last;
         if (!prefix_hole(&shard->prefix, shard->sought, &first, &last) ||
             (first <= shard->asked_last && digest->now_ns < shard->ask_ns))
@@ -303,7 +302,7 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
 
 void digest_close_segment(struct digest *digest, uint64_t left)
 {
-    for (struct shard_state *shard = digest->owned; shard; shard = shard->next_owned) {
+    for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next) {
         if (left && shard->landed_in <= left)
             shard->landed_in = 0;
         const uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
@@ -321,7 +320,7 @@ static void log_closes(void *context)
 
 void digest_seek(struct digest *digest)
 {
-    for (struct shard_state *shard = digest->missing; shard; shard = shard->next_missing)
+    for (struct shard_state *shard = digest->missing.first; shard; shard = shard->missing_link.next)
         shard->sought = atomic_load_explicit(&shard->commit, memory_order_relaxed);
 }
 
@@ -363,8 +362,7 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
         shard->landed_in = 0;
     digest->shards[shard->id] = shard;
     digest_tail_take(digest, shard);
-    shard->next_owned = digest->owned;
-    digest->owned = shard;
+    LIST_APPEND(&digest->owned, shard, owned_link);
 }
 
 static void take_segment(struct digest *digest, struct blog_segment *segment)
@@ -444,7 +442,7 @@ static void execute_commands(struct digest *digest)
  * which nobody else ends, or waits for versions that are missing, for whose landing nobody wakes it. */
 static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_t *wake_ns)
 {
-    const bool waits = digest->stuck || digest->missing;
+    const bool waits = digest->stuck || digest->missing.first;
     if (digest->look_after_ns == 0 && (busy || waits)) {
         digest->look_after_ns = DIGEST_LOOK_MIN_NS;
         digest->look_ns = now_ns + DIGEST_LOOK_MIN_NS;
@@ -491,7 +489,7 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= digest_store_poll(digest, wake_ns);
     busy |= digest_release_poll(digest);
     busy |= digest_tail_answer(digest);
-    if (digest->missing || digest->gap != DIGEST_NOWHERE)
+    if (digest->missing.first || digest->gap != DIGEST_NOWHERE)
         busy |= seek_missing(digest, wake_ns);
     busy |= command_answer(&digest->queries, &digest->outbox, digest->common->pm,
                            &digest->common->format);

@@ -11,20 +11,14 @@ void digest_release(struct digest *digest, const struct command_release *release
     struct shard_state *shard = digest->shards[release->shard];
     ASSERT(shard);
     shard->release_ticket = release->leaves ? 0 : digest_catch_up_begin(digest);
-    shard->next_releasing = digest->releasing;
-    digest->releasing = shard;
+    LIST_APPEND(&digest->releasing, shard, releasing_link);
 }
 
 static void leave_lists(struct digest *digest, struct shard_state *shard)
 {
-    struct shard_state **link = &digest->owned;
-    while (*link != shard)
-        link = &(*link)->next_owned;
-    *link = shard->next_owned;
-    for (link = &digest->missing; *link && *link != shard;)
-        link = &(*link)->next_missing;
-    if (*link)
-        *link = shard->next_missing;
+    LIST_REMOVE(&digest->owned, shard, owned_link);
+    if (atomic_load_explicit(&shard->missing, memory_order_relaxed))
+        LIST_REMOVE(&digest->missing, shard, missing_link);
     digest->shards[shard->id] = NULL;
 }
 
@@ -74,14 +68,11 @@ static bool is_stored(const struct digest *digest, const struct shard_state *sha
 bool digest_release_poll(struct digest *digest)
 {
     bool any = false;
-    struct shard_state **link = &digest->releasing;
-    while (*link) {
-        struct shard_state *shard = *link;
-        if (!digest_caught_up(digest, shard->release_ticket) || !is_stored(digest, shard)) {
-            link = &shard->next_releasing;
+    for (struct shard_state *shard = digest->releasing.first, *next; shard; shard = next) {
+        next = shard->releasing_link.next; /* once it is handed over, it is control's */
+        if (!digest_caught_up(digest, shard->release_ticket) || !is_stored(digest, shard))
             continue;
-        }
-        *link = shard->next_releasing;
+        LIST_REMOVE(&digest->releasing, shard, releasing_link);
         detach(digest, shard);
         any = true;
     }

@@ -41,7 +41,7 @@ struct digest {
     bool has_all;      /* each shard that was handed out to it has been taken */
     uint32_t suffixes; /* of its shards, those whose uncommitted suffix is held (D6) */
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this role owns */
-    struct shard_state *owned;                   /* the same, a list */
+    struct shard_list owned;                     /* the same, a list */
     struct join join;
     bool join_ready;
     struct log log; /* of joined entries, and of those that come by message */
@@ -71,8 +71,8 @@ struct digest {
     struct acknowledged_clients acknowledged;
     uint64_t age_ns; /* when what is kept of clients' operations becomes older (digest_tail.c) */
 
-    struct shard_state *releasing; /* asked back: a list by next_releasing */
-    struct shard_state *missing;   /* shards that lack committed versions */
+    struct shard_list releasing; /* asked back */
+    struct shard_list missing;   /* shards that lack committed versions */
     _Atomic uint64_t entries, fetches;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
 };

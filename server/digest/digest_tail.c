@@ -44,7 +44,7 @@ void digest_tail_age(struct digest *digest)
     if (digest->now_ns < digest->age_ns)
         return;
     if (digest->age_ns)
-        for (struct shard_state *shard = digest->owned; shard; shard = shard->next_owned)
+        for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next)
             completed_age(&shard->completed);
     digest->age_ns = digest->now_ns + CLIENTS_KEEP_NS;
 }
@@ -82,7 +82,8 @@ static void answer_rows(const struct digest *digest, struct records_question *qu
         question->rows[i].lowest = UINT32_MAX;
         places[acknowledged_place(question->rows[i].client)] = true;
     }
-    for (const struct shard_state *shard = digest->owned; shard; shard = shard->next_owned) {
+    for (const struct shard_state *shard = digest->owned.first; shard;
+         shard = shard->owned_link.next) {
         const struct suffix *suffix = &shard->suffix;
         const struct completed *completed = &shard->completed;
         for (uint32_t i = 0; i < suffix->count; i++) {

@@ -81,7 +81,7 @@ static bool checksum_step(struct query_checksum *query, const struct shard_state
     const uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
     const bool reconciling = version_epoch(commit) < shard->epoch ||
                              atomic_load_explicit(&shard->recovering, memory_order_relaxed);
-    query->busy = version != query->version || shard->first_in_flight || query->missing || hole ||
+    query->busy = version != query->version || shard->in_flight.first || query->missing || hole ||
                   reconciling;
     return !more || query->busy;
 }

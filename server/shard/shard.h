@@ -18,6 +18,20 @@
 #include "server/store/store.h"
 
 struct write_op;
+struct shard_state;
+
+/* Lists of shards, and of writes (list.h). */
+struct shard_link {
+    struct shard_state *next, *prev;
+};
+
+struct shard_list {
+    struct shard_state *first, *last;
+};
+
+struct write_list {
+    struct write_op *first, *last;
+};
 
 /* Made by the control role, then handed to its owner: a worker where this server leads the shard, a
  * digest role where it backs it. All but the atomic fields belong to the owner from then on. */
@@ -83,21 +97,21 @@ struct shard_state {
     uint32_t backup_count; /* all that get every write */
     uint32_t backups[CLUSTER_MAX_REPLICAS - 1]; /* positions in the worker's peers */
     uint64_t told[CLUSTER_MAX_REPLICAS - 1]; /* settled versions of these, of this epoch; 0: none */
-    struct write_op *first_in_flight, *last_in_flight; /* by rising version */
-    bool active;                                       /* linked into the worker's active list */
-    struct shard_state *next_active;
-    struct shard_state *next_reconcile; /* in the worker's list of those to be reconciled */
+    struct write_list in_flight;             /* by rising version */
+    struct shard_link active_link; /* in the worker's list of those with writes in flight */
+    bool reconcile_listed;         /* in the worker's list of those to be reconciled */
+    struct shard_link reconcile_link;
     bool
         possibly_incomplete; /* each replica may lack anything: reconciliation leaves nothing out */
     bool
         suffix_exposed; /* a segment that may be cleaned may have a part of the uncommitted suffix */
     bool commit_listed; /* in the worker's list of those whose commit version is to be spread */
     bool commit_again;  /* also if it has not changed: a backup may not have been told */
-    struct shard_state *next_commit;
+    struct shard_link commit_link;
 
     /* Backup only. */
-    struct shard_state *next_owned;     /* in the digest role's list */
-    struct shard_state *next_releasing; /* likewise, of those that it is to return */
+    struct shard_link owned_link;     /* in the digest role's list */
+    struct shard_link releasing_link; /* likewise, of those that it is to return */
     uint64_t release_ticket;
     bool suffix_held; /* so that nothing that it names is cleaned away */
     uint64_t met; /* the highest version of which a block lies here that may not be applied yet */
@@ -106,7 +120,7 @@ struct shard_state {
     struct incoming incoming;
 
     /* Backup only: what is asked for while `missing`. */
-    struct shard_state *next_missing;
+    struct shard_link missing_link;
     uint64_t sought; /* missing versions up to it may be asked for: they are not in our segments */
     uint64_t asked_first, asked_last; /* versions, of the last question */
     uint64_t ask_ns, ask_after_ns;    /* when again, and how long after that */

@@ -4,6 +4,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/list.h"
 #include "common/reactor/reactor.h"
 
 void clients_init(struct clients *clients)
@@ -36,29 +37,11 @@ static int open_entry(struct clients *clients, uint32_t client, struct clients_e
     return 0;
 }
 
-static void idle_push(struct clients *clients, struct clients_entry *entry, uint64_t now_ns)
+static void leave(struct clients *clients, struct clients_entry *entry, uint64_t now_ns)
 {
     entry->link = NULL;
     entry->left_ns = now_ns;
-    entry->later = NULL;
-    entry->earlier = clients->last;
-    if (clients->last)
-        clients->last->later = entry;
-    else
-        clients->first = entry;
-    clients->last = entry;
-}
-
-static void idle_remove(struct clients *clients, struct clients_entry *entry)
-{
-    if (entry->earlier)
-        entry->earlier->later = entry->later;
-    else
-        clients->first = entry->later;
-    if (entry->later)
-        entry->later->earlier = entry->earlier;
-    else
-        clients->last = entry->earlier;
+    LIST_APPEND(clients, entry, idle);
 }
 
 int clients_enter(struct clients *clients, uint32_t client, struct client_link *link,
@@ -70,7 +53,7 @@ int clients_enter(struct clients *clients, uint32_t client, struct client_link *
         if (error)
             return error;
     } else if (!entry->link) {
-        idle_remove(clients, entry);
+        LIST_REMOVE(clients, entry, idle);
     }
     *older = entry->link;
     entry->link = link;
@@ -82,7 +65,7 @@ void clients_leave(struct clients *clients, uint32_t client, const struct client
 {
     struct clients_entry *entry = find_entry(clients, client);
     if (entry && entry->link == link)
-        idle_push(clients, entry, now_ns);
+        leave(clients, entry, now_ns);
 }
 
 int clients_note(struct clients *clients, uint32_t client, uint64_t now_ns)
@@ -94,7 +77,7 @@ int clients_note(struct clients *clients, uint32_t client, uint64_t now_ns)
     if (error)
         clients->incomplete = true;
     else
-        idle_push(clients, entry, now_ns);
+        leave(clients, entry, now_ns);
     return error;
 }
 
@@ -149,7 +132,7 @@ uint32_t clients_forget(struct clients *clients, uint64_t now_ns, uint64_t *wake
     if (!entry || !is_over(clients, entry, now_ns, wake_ns))
         return 0;
     uint32_t client = entry->item.client;
-    idle_remove(clients, entry);
+    LIST_REMOVE(clients, entry, idle);
     records_table_give(&clients->entries, &entry->item);
     return client;
 }

@@ -27,7 +27,9 @@ struct clients_entry {
     struct client_link *link; /* NULL: no connection since left_ns */
     uint64_t left_ns;
     uint32_t lowest;
-    struct clients_entry *later, *earlier; /* without connection: by left_ns */
+    struct {
+        struct clients_entry *next, *prev;
+    } idle; /* without connection: by left_ns */
 };
 
 struct clients {

@@ -28,6 +28,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/shard/records_question.h"
 #include "server/worker/worker_client.h"
@@ -245,8 +246,8 @@ static void mark_who_is_over_share(struct worker *worker)
 {
     if (worker->held_count <= WORKER_HELD)
         return;
-    struct client_link *most = worker->clients;
-    for (struct client_link *client = worker->clients; client; client = client->next) {
+    struct client_link *most = worker->clients.first;
+    for (struct client_link *client = most; client; client = client->all.next) {
         if (client->held > most->held)
             most = client;
     }
@@ -468,9 +469,9 @@ void worker_destroy(struct worker *worker)
     if (!worker)
         return;
     fabric_endpoint_close(worker->endpoint);
-    while (worker->clients) {
-        struct client_link *client = worker->clients;
-        worker->clients = client->next;
+    struct client_link *client;
+    while ((client = worker->clients.first)) {
+        LIST_REMOVE(&worker->clients, client, all);
         free(client);
     }
     clients_fini(&worker->known);

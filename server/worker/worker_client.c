@@ -15,6 +15,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/shard/records_question.h"
 #include "server/worker/worker_commit.h"
@@ -39,21 +40,7 @@ void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uin
     client->conn = conn;
     client->id = id;
     conn->user = client;
-    client->next = worker->clients;
-    if (worker->clients)
-        worker->clients->previous = client;
-    worker->clients = client;
-}
-
-static void free_link(struct worker *worker, struct client_link *client)
-{
-    if (client->previous)
-        client->previous->next = client->next;
-    else
-        worker->clients = client->next;
-    if (client->next)
-        client->next->previous = client->previous;
-    free(client);
+    LIST_APPEND(&worker->clients, client, all);
 }
 
 void worker_client_mark(struct worker *worker, struct client_link *client)
@@ -68,7 +55,7 @@ void worker_client_mark(struct worker *worker, struct client_link *client)
 void worker_client_cut(struct worker *worker)
 {
     uint32_t count = 0;
-    for (struct client_link *client = worker->clients; client; client = client->next) {
+    for (struct client_link *client = worker->clients.first; client; client = client->all.next) {
         if (client->told_batch != worker->batch || !client->conn)
             continue;
         fabric_conn_close(client->conn);
@@ -96,7 +83,8 @@ void worker_client_reap(struct worker *worker, uint64_t now_ns)
             fabric_conn_close(client->conn);
         if (client->id)
             clients_leave(&worker->known, client->id, client, now_ns);
-        free_link(worker, client);
+        LIST_REMOVE(&worker->clients, client, all);
+        free(client);
     }
 }
 

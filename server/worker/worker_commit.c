@@ -24,6 +24,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
+#include "common/base/list.h"
 #include "server/worker/worker_peer.h"
 
 enum { COMMIT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_SHARD_BYTES };
@@ -35,17 +36,13 @@ void worker_commit_changed(struct worker *worker, struct shard_state *shard)
     if (shard->commit_listed)
         return;
     shard->commit_listed = true;
-    shard->next_commit = worker->first_commit;
-    worker->first_commit = shard;
+    LIST_APPEND(&worker->commits, shard, commit_link);
 }
 
 void worker_commit_forget(struct worker *worker, struct shard_state *shard)
 {
-    struct shard_state **link = &worker->first_commit;
-    while (*link && *link != shard)
-        link = &(*link)->next_commit;
-    if (*link)
-        *link = shard->next_commit;
+    if (shard->commit_listed)
+        LIST_REMOVE(&worker->commits, shard, commit_link);
     shard->commit_listed = shard->commit_again = false;
 }
 
@@ -124,20 +121,13 @@ static void raise_commit(struct shard_state *shard, uint64_t version)
 /* M3: no entry could be written. All that is listed counts, and stays to be spread. */
 static void count_without_entry(struct worker *worker)
 {
-    for (struct shard_state *shard = worker->first_commit; shard; shard = shard->next_commit) {
+    for (struct shard_state *shard = worker->commits.first; shard;
+         shard = shard->commit_link.next) {
         if (!is_news(shard))
             continue;
         raise_commit(shard, resolved(shard));
         shard->commit_again = true;
     }
-}
-
-static void unlist(struct worker *worker)
-{
-    struct shard_state *shard = worker->first_commit;
-    worker->first_commit = shard->next_commit;
-    shard->commit_listed = false;
-    shard->commit_again = false;
 }
 
 /* The first shards of the list, as many as one entry holds. *any: an entry was written. Errors:
@@ -147,8 +137,8 @@ static int spread_some(struct worker *worker, bool *any)
     struct commit_shard rows[COMMIT_ROWS];
     uint32_t count = 0, most = rows_of_entry(worker, COMMIT_SHARD_BYTES);
     uint64_t peers = 0;
-    const struct shard_state *end = worker->first_commit;
-    for (; end && count < most; end = end->next_commit) {
+    const struct shard_state *end = worker->commits.first;
+    for (; end && count < most; end = end->commit_link.next) {
         if (!is_news(end))
             continue;
         rows[count++] = (struct commit_shard){end->id, resolved(end)};
@@ -167,8 +157,8 @@ static int spread_some(struct worker *worker, bool *any)
             raise_commit(worker->shards[rows[i].shard], rows[i].version);
         *any = true;
     }
-    while (worker->first_commit != end)
-        unlist(worker);
+    while (worker->commits.first != end)
+        worker_commit_forget(worker, worker->commits.first);
     return 0;
 }
 
@@ -398,13 +388,13 @@ bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_n
         return false;
     bool any = poll_acknowledged(worker, now_ns, wake_ns);
     look_at_peers(worker);
-    if (!worker->first_commit)
+    if (!worker->commits.first)
         return any;
     if (!worker->commit_ns)
         worker->commit_ns = now_ns + WORKER_COMMIT_NS;
     if (now_ns >= worker->commit_ns && !FAULT(LATE_ROLE)) {
         int error = 0;
-        while (worker->first_commit && !error)
+        while (worker->commits.first && !error)
             error = spread_some(worker, &any);
         if (error)
             count_without_entry(worker);

@@ -181,15 +181,15 @@ static bool is_over(const struct shard_state *shard, const struct worker *worker
 {
     const uint32_t position = shard->backups[place];
     return shard->cut >> position & 1 ||
-           peer_has_landed(&worker->peers[position], shard->last_in_flight->batch);
+           peer_has_landed(&worker->peers[position], shard->in_flight.last->batch);
 }
 
 /* Z6. Of what is in flight the last was sent behind all others. As long as nothing is in doubt it completes. */
 static bool has_ended(const struct worker *worker, const struct shard_state *shard)
 {
-    if (!shard->last_in_flight)
+    if (!shard->in_flight.last)
         return worker->local_landed >= shard->stored;
-    bool over = shard->cut && worker->local_landed >= shard->last_in_flight->batch;
+    bool over = shard->cut && worker->local_landed >= shard->in_flight.last->batch;
     for (uint32_t i = 0; i < shard->backup_count && over; i++)
         over = is_over(shard, worker, i);
     return over;
@@ -199,7 +199,7 @@ static bool has_ended(const struct worker *worker, const struct shard_state *sha
  * what was sent to it has landed by then, or never does. */
 static void cut_peers(struct worker *worker, struct shard_state *shard, uint64_t now_ns)
 {
-    for (uint32_t i = 0; shard->last_in_flight && i < shard->backup_count; i++) {
+    for (uint32_t i = 0; shard->in_flight.last && i < shard->backup_count; i++) {
         struct worker_peer *peer = &worker->peers[shard->backups[i]];
         if (is_over(shard, worker, i))
             continue;
@@ -220,8 +220,8 @@ static bool keep_in_flight(struct worker *worker, struct shard_state *shard)
         end_epoch(shard);
         shard->begun = shard->suffix_exposed = false;
     }
-    while (shard->first_in_flight) {
-        struct write_op *op = shard->first_in_flight;
+    while (shard->in_flight.first) {
+        struct write_op *op = shard->in_flight.first;
         struct entry_header header;
         entry_peek(pm_at(worker->common->pm, op->offset), &header);
         const struct apply_entry entry = apply_describe(worker->common->pm, &worker->common->format,
@@ -341,7 +341,7 @@ bool worker_epoch_poll(struct worker *worker)
     any |= worker->unsettled && !worker->changing && close_begun(worker);
     for (uint32_t i = 0; worker->changing && i < worker->config->shard_count; i++) {
         struct shard_state *shard = shard_at(worker, i);
-        if (!shard || !shard->ending || shard->first_in_flight)
+        if (!shard || !shard->ending || shard->in_flight.first)
             continue;
         begin_epoch(worker, shard);
         any = true;

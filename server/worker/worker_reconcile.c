@@ -28,6 +28,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/shard/query.h"
 #include "server/worker/worker_client.h"
@@ -40,7 +41,7 @@
 #define RECONCILE_SPACE_NS      NS_PER_S /* no memory or no segment: it may become free */
 
 struct reconciliations {
-    struct shard_state *first, *last; /* that wait for a slot */
+    struct shard_list waiting; /* for a slot */
     uint32_t active;
     struct reconciliation slots[WORKER_RECONCILING];
 };
@@ -53,12 +54,8 @@ int worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
     if (!all)
         return ROWAN_ENOMEM;
     worker->holds_suffixes |= shard->suffix_exposed;
-    shard->next_reconcile = NULL;
-    if (all->last)
-        all->last->next_reconcile = shard;
-    else
-        all->first = shard;
-    all->last = shard;
+    LIST_APPEND(&all->waiting, shard, reconcile_link);
+    shard->reconcile_listed = true;
     return 0;
 }
 
@@ -81,17 +78,21 @@ static void begin(const struct worker *worker, struct reconciliation *it)
     it->from = UINT64_MAX;
 }
 
+static void unlist(struct reconciliations *all, struct shard_state *shard)
+{
+    LIST_REMOVE(&all->waiting, shard, reconcile_link);
+    shard->reconcile_listed = false;
+}
+
 static void start_waiting(const struct worker *worker, struct reconciliations *all)
 {
-    for (uint32_t i = 0; i < WORKER_RECONCILING && all->first; i++) {
+    for (uint32_t i = 0; i < WORKER_RECONCILING && all->waiting.first; i++) {
         struct reconciliation *it = &all->slots[i];
         if (it->shard)
             continue;
-        *it = (struct reconciliation){.shard = all->first};
+        *it = (struct reconciliation){.shard = all->waiting.first};
         begin(worker, it);
-        all->first = it->shard->next_reconcile;
-        if (!all->first)
-            all->last = NULL;
+        unlist(all, it->shard);
         all->active++;
     }
 }
@@ -481,24 +482,13 @@ static void finish(struct worker *worker, struct reconciliation *it, uint64_t no
     worker->reconciliations->active--;
 }
 
-static void unlist(struct reconciliations *all, const struct shard_state *shard)
-{
-    struct shard_state **link = &all->first, *last = NULL;
-    while (*link) {
-        if (*link == shard)
-            *link = shard->next_reconcile;
-        else
-            link = &(last = *link)->next_reconcile;
-    }
-    all->last = last;
-}
-
 void worker_reconcile_abort(struct worker *worker, struct shard_state *shard)
 {
     struct reconciliations *all = worker->reconciliations;
     if (!all)
         return;
-    unlist(all, shard);
+    if (shard->reconcile_listed)
+        unlist(all, shard);
     for (uint32_t i = 0; i < WORKER_RECONCILING; i++) {
         struct reconciliation *it = &all->slots[i];
         if (it->shard != shard)
@@ -539,7 +529,7 @@ bool worker_reconcile_poll(struct worker *worker, uint64_t now_ns, uint64_t *wak
         if (all->slots[i].shard)
             any |= advance(worker, &all->slots[i], now_ns, wake_ns);
     }
-    if (all->active == 0 && !all->first) {
+    if (all->active == 0 && !all->waiting.first) {
         free(all);
         worker->reconciliations = NULL;
         worker->holds_suffixes = false;

@@ -241,7 +241,7 @@ struct worker {
     struct worker_counts counts;
 
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this worker owns */
-    struct shard_state *active;                  /* those with writes in flight */
+    struct shard_list active;                    /* those with writes in flight */
 
     struct worker_peer peers[CLUSTER_MAX_MEMBERS];
     uint32_t peer_count;
@@ -250,7 +250,10 @@ struct worker {
     _Atomic uint32_t
         incomplete[CLUSTER_MAX_MEMBERS]; /* by position of the peer; worker_incomplete */
 
-    struct client_link *clients, *closing;
+    struct {
+        struct client_link *first, *last;
+    } clients;
+    struct client_link *closing;
     struct clients known;                /* by their ids, connected or not */
     struct request taken[WORKER_EVENTS]; /* in this poll */
     uint32_t taken_count;
@@ -276,8 +279,8 @@ struct worker {
     uint32_t fence_first, fence_count;
     uint64_t local_landed; /* the last batch that is durable in the local map */
 
-    struct shard_state *first_commit; /* those whose commit version is to be spread */
-    uint64_t commit_ns;               /* when; 0: not decided */
+    struct shard_list commits; /* those whose commit version is to be spread */
+    uint64_t commit_ns;        /* when; 0: not decided */
     struct acknowledged acknowledged;
     uint32_t tag; /* of the last question to a peer, or message of entries */
     struct fetch fetch;

@@ -26,6 +26,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
+#include "common/base/list.h"
 #include "server/worker/worker_commit.h"
 #include "server/worker/worker_peer.h"
 #include "server/worker/worker_read.h"
@@ -114,17 +115,9 @@ static int judge(struct worker *worker, const struct shard_state *shard, uint64_
 
 static void link_in_flight(struct worker *worker, struct shard_state *shard, struct write_op *op)
 {
-    op->shard_next = NULL;
-    if (shard->last_in_flight)
-        shard->last_in_flight->shard_next = op;
-    else
-        shard->first_in_flight = op;
-    shard->last_in_flight = op;
-    if (!shard->active) {
-        shard->active = true;
-        shard->next_active = worker->active;
-        worker->active = shard;
-    }
+    if (!shard->in_flight.first)
+        LIST_APPEND(&worker->active, shard, active_link);
+    LIST_APPEND(&shard->in_flight, op, of_shard);
     load_add(&worker->in_flight, load_of(op));
     for (uint32_t i = 0; i < shard->backup_count; i++)
         worker_peer_owe(&worker->peers[shard->backups[i]], load_of(op));
@@ -364,8 +357,8 @@ bool worker_write(struct worker *worker, struct request *request)
 
 void worker_write_forget(struct worker *worker, struct client_link *client)
 {
-    while (client->first) {
-        struct write_op *op = client->first;
+    struct write_op *op;
+    while ((op = client->writes.last)) { /* so that the end of one starts none of the others */
         if (op->state != WRITE_OP_WAITING) {
             write_op_forget_client(op);
             continue;
@@ -399,31 +392,22 @@ static void record(struct worker *worker, const struct write_op *op)
     (void)records_add(&op->shard->records, op->client_id, op->operation, op->version);
 }
 
-/* It is the first. */
-static void unlink_in_flight(struct worker *worker, struct shard_state *shard,
-                             const struct write_op *op)
+static void unlink_in_flight(struct worker *worker, struct shard_state *shard, struct write_op *op)
 {
     load_subtract(&worker->in_flight, load_of(op));
-    shard->first_in_flight = op->shard_next;
-    if (!shard->first_in_flight)
-        shard->last_in_flight = NULL;
+    LIST_REMOVE(&shard->in_flight, op, of_shard);
+    if (!shard->in_flight.first)
+        LIST_REMOVE(&worker->active, shard, active_link);
 }
 
 void worker_write_give_up(struct worker *worker, struct shard_state *shard)
 {
-    struct write_op *op = shard->first_in_flight;
+    struct write_op *op = shard->in_flight.first;
     const uint64_t hash = op->hash;
     record(worker, op);
     unlink_in_flight(worker, shard, op);
     write_op_close(&worker->ops, op);
     start_waiting(worker, hash);
-    if (shard->first_in_flight)
-        return;
-    struct shard_state **link = &worker->active;
-    while (*link != shard)
-        link = &(*link)->next_active;
-    *link = shard->next_active;
-    shard->active = false;
 }
 
 /* False if the index had no memory: the op stays, and with it all higher versions of its shard. */
@@ -441,7 +425,7 @@ static bool complete(struct worker *worker, struct write_op *op)
         return false;
     }
     live_indexed(shard->live, op->offset, previous);
-    ASSERT(shard->first_in_flight == op);
+    ASSERT(shard->in_flight.first == op);
     unlink_in_flight(worker, shard, op);
     ASSERT(op->version > atomic_load_explicit(&shard->version, memory_order_relaxed));
     atomic_store_explicit(&shard->version, op->version, memory_order_relaxed);
@@ -458,24 +442,13 @@ static bool complete_landed(struct worker *worker)
 {
     bool any = false;
     worker->stuck = false;
-    struct shard_state **link = &worker->active;
-    while (*link) {
-        struct shard_state *shard = *link;
+    for (struct shard_state *shard = worker->active.first, *next; shard; shard = next) {
+        next = shard->active_link.next; /* what begins meanwhile comes behind it */
         /* What was not sent again over a newer connection may have landed there, or not. */
-        struct write_op *op = shard->cut ? NULL : shard->first_in_flight;
+        struct write_op *op = shard->cut ? NULL : shard->in_flight.first;
         while (op && is_replicated(worker, op) && complete(worker, op)) {
             any = true;
-            op = shard->first_in_flight;
-        }
-        /* A write that waited for one of these, and has the same hash, may belong to another
-         * shard, which is then in front of the list. */
-        while (*link != shard)
-            link = &(*link)->next_active;
-        if (shard->first_in_flight) {
-            link = &shard->next_active;
-        } else {
-            *link = shard->next_active;
-            shard->active = false;
+            op = shard->in_flight.first;
         }
     }
     return any;
@@ -522,17 +495,17 @@ void worker_write_resend(struct worker *worker, uint32_t peer_position)
 {
     struct worker_peer *peer = &worker->peers[peer_position];
     const struct entry_format *format = &worker->common->format;
-    for (struct shard_state *shard = worker->active; shard; shard = shard->next_active) {
+    for (struct shard_state *shard = worker->active.first; shard; shard = shard->active_link.next) {
         bool backs = false;
         for (uint32_t i = 0; i < shard->backup_count; i++)
             backs |= shard->backups[i] == peer_position;
         if (!backs)
             continue;
-        if (shard->deposed && shard->last_in_flight->batch > peer->landed) {
+        if (shard->deposed && shard->in_flight.last->batch > peer->landed) {
             shard->cut |= UINT64_C(1) << peer_position;
             continue;
         }
-        for (struct write_op *op = shard->first_in_flight; op; op = op->shard_next) {
+        for (struct write_op *op = shard->in_flight.first; op; op = op->of_shard.next) {
             if (op->batch <= peer->landed)
                 continue;
             const uint8_t *at = pm_at(worker->common->pm, op->offset);

@@ -6,6 +6,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/list.h"
 
 int write_table_init(struct write_table *table)
 {
@@ -13,7 +14,7 @@ int write_table_init(struct write_table *table)
     if (!table->ops)
         return ROWAN_ENOMEM;
     for (uint32_t i = WRITE_OP_TABLE_SIZE; i-- > 0;) {
-        table->ops[i].bucket_next = table->free;
+        table->ops[i].bucket.next = table->free;
         table->free = &table->ops[i];
     }
     return 0;
@@ -28,10 +29,7 @@ void write_table_fini(struct write_table *table)
 static void link_client(struct write_op *op, struct client_link *client)
 {
     op->client = client;
-    op->client_next = client->first;
-    if (client->first)
-        client->first->client_previous = op;
-    client->first = op;
+    LIST_APPEND(&client->writes, op, of_client);
     client->ops++;
 }
 
@@ -40,15 +38,9 @@ void write_op_forget_client(struct write_op *op)
     struct client_link *client = op->client;
     if (!client)
         return;
-    if (op->client_previous)
-        op->client_previous->client_next = op->client_next;
-    else
-        client->first = op->client_next;
-    if (op->client_next)
-        op->client_next->client_previous = op->client_previous;
+    LIST_REMOVE(&client->writes, op, of_client);
     client->ops--;
     op->client = NULL;
-    op->client_next = op->client_previous = NULL;
 }
 
 void write_op_take_over(struct write_op *op, struct client_link *client, uint32_t tag)
@@ -61,9 +53,9 @@ void write_op_take_over(struct write_op *op, struct client_link *client, uint32_
 struct write_op *write_op_find(const struct write_table *table, uint64_t hash, uint32_t client_id,
                                uint32_t operation)
 {
-    struct write_op *at = table->first[hash % WRITE_OP_BUCKETS];
+    struct write_op *at = table->buckets[hash % WRITE_OP_BUCKETS].first;
     while (at && (at->hash != hash || at->client_id != client_id || at->operation != operation))
-        at = at->bucket_next;
+        at = at->bucket.next;
     return at;
 }
 
@@ -72,19 +64,12 @@ struct write_op *write_op_open(struct write_table *table, uint64_t hash, struct 
     struct write_op *op = table->free;
     if (!op)
         return NULL;
-    table->free = op->bucket_next;
+    table->free = op->bucket.next;
     /* What the states to come have, they set (write_op.h). */
     op->state = WRITE_OP_WAITING;
     op->hash = hash;
-    op->bucket_next = NULL;
-    op->client_previous = NULL;
     link_client(op, client);
-    uint32_t bucket = (uint32_t)(hash % WRITE_OP_BUCKETS);
-    if (table->last[bucket])
-        table->last[bucket]->bucket_next = op;
-    else
-        table->first[bucket] = op;
-    table->last[bucket] = op;
+    LIST_APPEND(&table->buckets[hash % WRITE_OP_BUCKETS], op, bucket);
     table->used++;
     return op;
 }
@@ -93,28 +78,17 @@ void write_op_close(struct write_table *table, struct write_op *op)
 {
     ASSERT(op->state != WRITE_OP_FREE);
     write_op_forget_client(op);
-    uint32_t bucket = (uint32_t)(op->hash % WRITE_OP_BUCKETS);
-    struct write_op *previous = NULL;
-    for (struct write_op *at = table->first[bucket]; at != op; at = at->bucket_next) {
-        ASSERT(at);
-        previous = at;
-    }
-    if (previous)
-        previous->bucket_next = op->bucket_next;
-    else
-        table->first[bucket] = op->bucket_next;
-    if (table->last[bucket] == op)
-        table->last[bucket] = previous;
+    LIST_REMOVE(&table->buckets[op->hash % WRITE_OP_BUCKETS], op, bucket);
     op->state = WRITE_OP_FREE;
-    op->bucket_next = table->free;
+    op->bucket.next = table->free;
     table->free = op;
     table->used--;
 }
 
 bool write_op_may_start(const struct write_table *table, const struct write_op *op)
 {
-    const struct write_op *at = table->first[op->hash % WRITE_OP_BUCKETS];
-    for (; at != op; at = at->bucket_next) {
+    const struct write_op *at = table->buckets[op->hash % WRITE_OP_BUCKETS].first;
+    for (; at != op; at = at->bucket.next) {
         if (at->hash != op->hash)
             continue;
         if (at->state == WRITE_OP_WAITING || (op->conditional && at->state == WRITE_OP_IN_FLIGHT))
@@ -125,7 +99,8 @@ bool write_op_may_start(const struct write_table *table, const struct write_op *
 
 struct write_op *write_op_next_waiting(const struct write_table *table, uint64_t hash)
 {
-    for (struct write_op *at = table->first[hash % WRITE_OP_BUCKETS]; at; at = at->bucket_next) {
+    struct write_op *at = table->buckets[hash % WRITE_OP_BUCKETS].first;
+    for (; at; at = at->bucket.next) {
         if (at->hash == hash && at->state == WRITE_OP_WAITING)
             return at;
     }

@@ -23,16 +23,20 @@ enum write_op_state {
 
 struct client_link;
 
+struct write_link {
+    struct write_op *next, *prev;
+};
+
 struct write_op {
     enum write_op_state state;
-    bool conditional;       /* judged when no write of its key is in flight: PUT_IF and DELETE */
-    uint64_t hash;          /* of the key */
-    struct index_hint hint; /* of the key */
-    struct write_op *bucket_next; /* same bucket, in order of arrival */
+    bool conditional;         /* judged when no write of its key is in flight: PUT_IF and DELETE */
+    uint64_t hash;            /* of the key */
+    struct index_hint hint;   /* of the key */
+    struct write_link bucket; /* same bucket, in order of arrival */
 
     /* Who asked. `client` is NULL when its connection has gone. */
     struct client_link *client;
-    struct write_op *client_next, *client_previous;
+    struct write_link of_client;
     uint32_t client_id, operation; /* client_id 0: no retry of it is told from a new write */
     uint32_t tag;
 
@@ -43,7 +47,7 @@ struct write_op {
 
     /* WRITE_OP_IN_FLIGHT */
     struct shard_state *shard;
-    struct write_op *shard_next; /* next higher version of the shard */
+    struct write_link of_shard; /* next higher version of the shard */
     uint64_t version;
     uint64_t offset; /* of the entry in the map */
     uint64_t batch;  /* see worker_state.h */
@@ -63,7 +67,7 @@ struct client_link {
     enum link_kind kind;
     struct fabric_conn *conn; /* NULL: it has gone */
     uint32_t id;              /* of the client, by the handshake; 0: none */
-    struct write_op *first;   /* its ops, newest first */
+    struct write_list writes; /* its ops, oldest first */
     uint32_t ops;
     uint32_t held;          /* requests whose answers found no room */
     uint64_t blocked_batch; /* the worker's poll in which one last did */
@@ -71,13 +75,15 @@ struct client_link {
     uint64_t tried_round;   /* of held requests, in which its oldest one found no room */
     bool closing;           /* marked for close: worker_client_mark */
     struct client_link *closing_next;
-    struct client_link *next, *previous; /* all clients of the worker */
+    struct {
+        struct client_link *next, *prev;
+    } all; /* clients of the worker */
 };
 
 struct write_table {
     struct write_op *ops;
-    struct write_op *free; /* linked by bucket_next */
-    struct write_op *first[WRITE_OP_BUCKETS], *last[WRITE_OP_BUCKETS];
+    struct write_op *free; /* linked by `bucket` */
+    struct write_list buckets[WRITE_OP_BUCKETS];
     uint32_t used;
 };
 
@@ -108,7 +114,7 @@ bool write_op_may_start(const struct write_table *table, const struct write_op *
 /* Is there any write in the table whose key may have this hash? */
 static inline bool write_op_has_others(const struct write_table *table, uint64_t hash)
 {
-    return table->first[hash % WRITE_OP_BUCKETS] != NULL;
+    return table->buckets[hash % WRITE_OP_BUCKETS].first != NULL;
 }
 
 /* write_op_next_waiting: the first waiting write of the key, or NULL. */

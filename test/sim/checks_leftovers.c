@@ -62,7 +62,8 @@ static void look_at_messages(struct leftovers *left)
 static void look_at_links(struct leftovers *left, uint32_t server, const struct worker *worker)
 {
     uint32_t links = 0, clients = left->checks->cluster->options.clients;
-    for (const struct client_link *link = worker->clients; link; link = link->next, links++) {
+    for (const struct client_link *link = worker->clients.first; link;
+         link = link->all.next, links++) {
         const struct clients_entry *entry =
             (const struct clients_entry *)records_table_find(&worker->known.entries, link->id, 0);
         expect(left, entry && entry->link == link,
@@ -130,7 +131,7 @@ static void look_at_worker(struct leftovers *left, uint32_t server, const struct
            worker->replying_count, worker->held_count);
     expect(left, worker->in_flight.parts == 0, "server %u counts %lx in flight", server,
            worker->in_flight.parts);
-    expect(left, !worker->active, "server %u: a shard has writes in flight", server);
+    expect(left, !worker->active.first, "server %u: a shard has writes in flight", server);
     expect(left, worker->large_waiting == 0, "server %u counts %u large requests that wait", server,
            worker->large_waiting);
     expect(left, worker->fence_count == 0, "server %u waits for %u fences", server,

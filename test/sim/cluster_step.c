@@ -220,7 +220,7 @@ static bool may_sleep(const struct turn *turn)
     const struct digest *digest = role->poller.role;
     const struct ring *notes = &digest->inbox.ring;
     return atomic_load(&notes->head) == atomic_load(&notes->tail) && !digest->stuck &&
-           !digest->missing &&
+           !digest->missing.first &&
            !(digest->current &&
              atomic_load_explicit(&digest->current->sealed, memory_order_relaxed));
 }

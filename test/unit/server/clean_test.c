@@ -278,7 +278,8 @@ TEST(a_backup_leaves_a_stub_of_what_may_be_asked_again)
         end_segment(image, SEGMENT_COMMITTED);
     }
     begin(image, URGENT);
-    backer.shards[BACKED] = backer.owned = backed;
+    backer.shards[BACKED] = backed;
+    backer.owned = (struct shard_list){backed, backed};
     backer.has_all = true;
     acknowledged_told(&backer.acknowledged, 7, 2);
     for (unsigned i = 0; i < 20; i++, digest_tail_answer(&backer))

@@ -94,10 +94,10 @@ TEST(a_forgotten_client_leaves_its_writes_alone)
     assert_null(b->client);
     assert_int_equal(f->client.ops, 2);
     write_op_close(&f->table, c);
-    assert_ptr_equal(f->client.first, a);
+    assert_ptr_equal(f->client.writes.first, a);
     write_op_close(&f->table, b);
     write_op_close(&f->table, a);
-    assert_null(f->client.first);
+    assert_null(f->client.writes.first);
     assert_int_equal(f->table.used, 0);
 }
 

@@ -24,7 +24,7 @@ TEST_WITH(a_message_that_nobody_releases_is_found, NULL, NULL)
     struct sim_item item = {.at_ns = 0};
     checks_stage_open(&stage, 25, NULL);
     checks_stage_run(&stage, 0);
-    struct sim_conn *conn = (struct sim_conn *)checks_stage_worker(&stage, 2)->clients->conn;
+    struct sim_conn *conn = (struct sim_conn *)checks_stage_worker(&stage, 2)->clients.first->conn;
     LIST_APPEND(&conn->unreleased, &item, link);
     checks_leftovers(stage.checks);
     LIST_REMOVE(&conn->unreleased, &item, link);
