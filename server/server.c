@@ -19,6 +19,7 @@ struct server {
     struct worker *workers[CLUSTER_MAX_WORKERS];
     struct digest *digests[SERVER_MAX_DIGESTS];
     struct clean *clean;
+    struct role *roles[CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS + 1]; /* workers, digests, clean */
 };
 
 static int create_roles(struct server *server)
@@ -35,6 +36,12 @@ static int create_roles(struct server *server)
                              !options->no_checkpoints, &server->clean);
     if (error)
         return error;
+    struct role **role = server->roles;
+    for (uint32_t i = 0; i < options->workers; i++)
+        *role++ = worker_role(server->workers[i]);
+    for (uint32_t i = 0; i < options->digests; i++)
+        *role++ = digest_role(server->digests[i]);
+    *role = clean_role(server->clean);
     struct control_options control = {.cm = options->cm,
                                       .address = options->address,
                                       .workers = options->workers,
@@ -43,7 +50,7 @@ static int create_roles(struct server *server)
                                       .landing_segments = options->landing_segments};
     memcpy(control.boot_id, options->boot_id, sizeof control.boot_id);
     return control_create(&server->common, &control, server->workers, server->digests,
-                          server->clean, &server->control);
+                          server->clean, server->roles, &server->control);
 }
 
 int server_create(const struct server_options *options, struct fabric *fabric, struct pm *pm,
@@ -133,30 +140,18 @@ static int attach_endpoint(struct reactor *reactor, struct fabric_endpoint *endp
 
 int server_attach(struct server *server, struct reactor **reactors, uint32_t count)
 {
-    const uint32_t workers = server->options.workers, digests = server->options.digests;
     for (uint32_t role = 0; role < server_roles(server); role++) {
         struct reactor *reactor = reactors[role == 0 ? 0 : (role - 1) % count];
         struct poller poller = server_poller(server, role);
         int error = reactor_add_poller(reactor, &poller);
         if (error)
             return error;
-        if (role == 0) {
+        if (role > 0)
+            role_attach(server->roles[role - 1], reactor, reactors[0]);
+        if (role == 0)
             error = attach_endpoint(reactor, control_endpoint(server->control));
-        } else if (role <= workers) {
-            struct worker *worker = server->workers[role - 1];
-            inbox_set_reactor(worker_inbox(worker), reactor);
-            inbox_set_reactor(worker_outbox(worker), reactors[0]);
-            inbox_set_reactor(worker_clean_inbox(worker), reactor);
-            error = attach_endpoint(reactor, worker_endpoint(worker));
-        } else if (role > workers + digests) {
-            inbox_set_reactor(clean_inbox(server->clean), reactor);
-            inbox_set_reactor(clean_outbox(server->clean), reactors[0]);
-        } else {
-            struct digest *digest = server->digests[role - 1 - workers];
-            inbox_set_reactor(digest_inbox(digest), reactor);
-            inbox_set_reactor(digest_outbox(digest), reactors[0]);
-            inbox_set_reactor(digest_clean_inbox(digest), reactor);
-        }
+        else if (role <= server->options.workers)
+            error = attach_endpoint(reactor, worker_endpoint(server->workers[role - 1]));
         if (error)
             return error;
     }

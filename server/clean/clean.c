@@ -427,15 +427,11 @@ static int start(struct clean *clean)
 static void execute_commands(struct clean *clean)
 {
     struct command command;
-    while (command_pop(&clean->inbox, &command)) {
-        if (command.kind == COMMAND_RECOVER) {
-            clean->part = command.part;
-        } else if (command.kind == COMMAND_SHARD) {
+    while (command_pop(&clean->role.inbox, &command)) {
+        if (role_take(&clean->role, &command))
+            continue;
+        if (command.kind == COMMAND_SHARD) {
             clean_forget(clean, command.shard);
-        } else if (command.kind == COMMAND_ADOPT) {
-            if (command_push(&clean->outbox, &command))
-                server_fail(clean->common, ROWAN_ENOMEM,
-                            "no memory for a change of the configuration");
         } else {
             ASSERT(command.kind == COMMAND_READ);
             clean_read(clean, &command.read);
@@ -450,7 +446,7 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     /* All shards were given before there is a reserve (control_zone.c). */
     const bool given = atomic_load_explicit(&clean->common->reserve, memory_order_acquire) > 0;
     execute_commands(clean);
-    if (clean->part && recover_help(&clean->part, now_ns, wake_ns))
+    if (clean->role.part && recover_help(&clean->role.part, now_ns, wake_ns))
         return POLL_BUSY;
     if (!given)
         return POLL_IDLE;
@@ -476,7 +472,7 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= clean_tombstones_poll(clean, has_time ? CLEAN_STEADY_BYTES : 0, wake_ns);
     busy |= clean_checkpoint_poll(clean, wake_ns);
     if (clean->closing_count > closing)
-        inbox_wake(&clean->outbox); /* the control role commits what was closed */
+        inbox_wake(&clean->role.outbox); /* the control role commits what was closed */
     if (!busy && (clean->victim_count > 0 || clean_need(clean) != CLEAN_REST ||
                   clean->tombstones.step == TOMBSTONES_TIDY))
         wake_at(wake_ns, now_ns + CLEAN_LOOK_NS);
@@ -492,11 +488,8 @@ int clean_create(struct server_common *common, uint32_t live_percent, bool check
     clean->common = common;
     clean->live_percent = live_percent;
     clean->checkpoints = checkpoints;
-    int error = inbox_init(&clean->inbox, COMMAND_CAPACITY);
-    if (!error)
-        error = inbox_init(&clean->outbox, COMMAND_CAPACITY);
+    const int error = role_init(&clean->role, common, 0);
     if (error) {
-        inbox_fini(&clean->inbox);
         free(clean);
         return error;
     }
@@ -508,11 +501,8 @@ void clean_destroy(struct clean *clean)
 {
     if (!clean)
         return;
-    command_drain(&clean->inbox);
-    command_drain(&clean->outbox);
+    role_fini(&clean->role);
     clean_forget_close(clean);
-    inbox_fini(&clean->inbox);
-    inbox_fini(&clean->outbox);
     clean_tombstones_fini(clean);
     clean_checkpoint_fini(clean);
     records_table_fini(&clean->stubs);
@@ -520,14 +510,9 @@ void clean_destroy(struct clean *clean)
     free(clean);
 }
 
-struct inbox *clean_inbox(struct clean *clean)
+struct role *clean_role(struct clean *clean)
 {
-    return &clean->inbox;
-}
-
-struct inbox *clean_outbox(struct clean *clean)
-{
-    return &clean->outbox;
+    return &clean->role;
 }
 
 uint64_t clean_checkpoints(const struct clean *clean)

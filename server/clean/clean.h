@@ -9,8 +9,7 @@
 #include <stdint.h>
 
 #include "common/reactor/reactor.h"
-#include "server/command.h"
-#include "server/common.h"
+#include "server/role.h"
 
 struct clean;
 
@@ -24,10 +23,8 @@ int clean_create(struct server_common *common, uint32_t live_percent, bool check
 void clean_destroy(struct clean *clean);
 enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns);
 
-/* From the control role. inbox_wake: there is little space. */
-struct inbox *clean_inbox(struct clean *clean);
-struct inbox *
-clean_outbox(struct clean *clean); /* wakes the control role; answers of COMMAND_ADOPT */
+/* It is asked no questions. inbox_wake: there is little space. */
+struct role *clean_role(struct clean *clean);
 
 /* Segments made free since the start. Any thread. */
 uint64_t clean_segments(const struct clean *clean);

@@ -314,7 +314,7 @@ static bool list_records(struct clean *clean, int *error)
     if (!all->asking) {
         question->lists = true;
         question->shard = (uint16_t)all->shard;
-        question->wake = &clean->inbox;
+        question->wake = &clean->role.inbox;
         all->asking = records_ask(clean->questions[all->shard], question);
         return all->asking;
     }

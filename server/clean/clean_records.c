@@ -78,7 +78,7 @@ static void ask(struct clean *clean, const struct victim *victim, const struct e
             clean->questions[header.shard] == owner && is_open(clean, &header))
             add_row(clean, &header);
     }
-    question->wake = &clean->inbox;
+    question->wake = &clean->role.inbox;
     atomic_store_explicit(&question->answered, false, memory_order_relaxed);
     clean->asked = owner;
     clean->asking = records_ask(owner, question);

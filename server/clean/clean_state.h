@@ -206,7 +206,7 @@ struct clean {
     struct server_common *common;
     uint32_t live_percent;
     bool checkpoints; /* are to be written */
-    struct inbox inbox, outbox;
+    struct role role;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
     uint32_t owners[STORE_SHARD_IDS];            /* by id: the worker that leads it */
     struct inbox *questions[STORE_SHARD_IDS];    /* by id: its owner's (records_ask) */
@@ -214,7 +214,6 @@ struct clean {
     uint32_t leads[UINT8_MAX + 1];               /* by number: shards that this worker leads */
     struct shard_list leaving; /* that have left the server: a list by owned_link, */
     uint64_t leaving_cursor;   /* and how far the index of the first was walked (clean_forget.c) */
-    struct recover_part *part; /* of the start, while it lasts */
     bool started;
     uint64_t now_ns;
 

@@ -48,7 +48,7 @@ static void link_accepted(struct control *control, const struct fabric_event *ev
     event->conn->user = link;
     for (uint32_t i = 0; link->peer && i < control->options.digests; i++) {
         /* If there is no memory: they ask later. */
-        (void)command_push(digest_inbox(control->digests[i]),
+        (void)command_push(&digest_role(control->digests[i])->inbox,
                            &(struct command){.kind = COMMAND_CONNECTED});
     }
 }
@@ -76,30 +76,26 @@ int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMe
     return error;
 }
 
-struct inbox *control_owner(struct control *control, const struct shard *row)
+struct role *control_owner(struct control *control, const struct shard *row)
 {
     return row->primary == control->common->server
-               ? worker_inbox(control->workers[row->worker])
-               : digest_inbox(control->digests[row->id % control->options.digests]);
+               ? worker_role(control->workers[row->worker])
+               : digest_role(control->digests[row->id % control->options.digests]);
 }
 
 int control_tell_clean(struct control *control, const struct shard *row, struct shard_state *shard)
 {
-    const struct command_read read = {
-        .shard = shard,
-        .worker = row->worker,
-        .questions =
-            row->primary == control->common->server
-                ? worker_clean_inbox(control->workers[row->worker])
-                : digest_clean_inbox(control->digests[row->id % control->options.digests])};
-    return command_push(clean_inbox(control->clean),
+    const struct command_read read = {.shard = shard,
+                                      .worker = row->worker,
+                                      .questions = &control_owner(control, row)->questions};
+    return command_push(&clean_role(control->clean)->inbox,
                         &(struct command){.kind = COMMAND_READ, .read = read});
 }
 
 void control_wake_digests(struct control *control)
 {
     for (uint32_t i = 0; i < control->options.digests; i++)
-        inbox_wake(digest_inbox(control->digests[i]));
+        inbox_wake(&digest_role(control->digests[i])->inbox);
 }
 
 /* Garbage ends its connection, so that the log gets one line for it, and not one a message. Further
@@ -216,11 +212,8 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         dispatch_event(control, &events[i]);
 
     busy |= count > 0;
-    for (uint32_t i = 0; i < control->options.workers; i++)
-        busy |= execute_commands(control, worker_outbox(control->workers[i]));
-    for (uint32_t i = 0; i < control->options.digests; i++)
-        busy |= execute_commands(control, digest_outbox(control->digests[i]));
-    busy |= execute_commands(control, clean_outbox(control->clean));
+    for (uint32_t i = 0; i < control->role_count; i++)
+        busy |= execute_commands(control, &control->roles[i]->outbox);
     if (control->zone) {
         busy |= control_zone_poll(control, wake_ns);
         busy |= control_commit_poll(control, wake_ns);
@@ -234,7 +227,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 
 int control_create(struct server_common *common, const struct control_options *options,
                    struct worker **workers, struct digest **digests, struct clean *clean,
-                   struct control **out)
+                   struct role **roles, struct control **out)
 {
     struct control *control = calloc(1, sizeof *control);
     if (!control)
@@ -244,6 +237,8 @@ int control_create(struct server_common *common, const struct control_options *o
     control->workers = workers;
     control->digests = digests;
     control->clean = clean;
+    control->roles = roles;
+    control->role_count = options->workers + options->digests + 1;
     control->address = strdup(options->address);
     int error = control->address ? control_open_read(control) : ROWAN_ENOMEM;
     if (!error)

@@ -24,11 +24,12 @@ struct control_options {
     uint8_t boot_id[STORE_BOOT_ID_BYTES];
 };
 
-/* `workers`, `digests` and `clean` are borrowed and outlive the role. Errors: ROWAN_ENOMEM; those
- * of managers_parse and fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: the PM cannot be this server's. */
+/* `workers`, `digests`, `clean` and `roles`, which has all of these in that order, are borrowed and outlive the role.
+ * Errors: ROWAN_ENOMEM; those of managers_parse and fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: the PM cannot
+ * be this server's. */
 int control_create(struct server_common *common, const struct control_options *options,
                    struct worker **workers, struct digest **digests, struct clean *clean,
-                   struct control **out);
+                   struct role **roles, struct control **out);
 void control_destroy(struct control *control);
 
 poll_function control_poll;

@@ -164,7 +164,7 @@ static int ask_digest(struct control *control, uint32_t position)
     struct adopt_shard *at = &control->adoption.shards[position];
     at->place = ADOPT_ASKED;
     return command_push(
-        digest_inbox(control->digests[id % control->options.digests]),
+        &digest_role(control->digests[id % control->options.digests])->inbox,
         &(struct command){.kind = COMMAND_RELEASE, .release = {.shard = id, .leaves = at->leaves}});
 }
 
@@ -179,7 +179,7 @@ static int forget(struct control *control, uint32_t position)
     control->commit_needs[position] = 0;
     control->adoption.shards[position].place = ADOPT_WITH_OWNER;
     control->adoption.shards[position].leaves = false;
-    return command_push(clean_inbox(control->clean),
+    return command_push(&clean_role(control->clean)->inbox,
                         &(struct command){.kind = COMMAND_SHARD, .shard = shard});
 }
 
@@ -218,7 +218,7 @@ void control_adopt_released(struct control *control, struct shard_state *shard)
 static int ask_clean(struct control *control)
 {
     control->adoption.waiting = 1;
-    return command_push(clean_inbox(control->clean),
+    return command_push(&clean_role(control->clean)->inbox,
                         &(struct command){.kind = COMMAND_ADOPT, .term = control->config->term});
 }
 
@@ -277,7 +277,7 @@ static int hand_on(struct control *control, uint32_t position)
     shard->primary = leads(control, row);
     shard->worker = row->worker;
     atomic_store_explicit(&shard->recovering, leads(control, row), memory_order_relaxed);
-    int error = command_push(control_owner(control, row),
+    int error = command_push(&control_owner(control, row)->inbox,
                              &(struct command){.kind = COMMAND_SHARD, .shard = shard});
     return error ? error : control_tell_clean(control, row, shard);
 }
@@ -289,7 +289,7 @@ static int tell_epoch(struct control *control, uint32_t position)
     if (leads(control, row) || control->adoption.shards[position].epoch == row->epoch)
         return 0;
     return command_push(
-        control_owner(control, row),
+        &control_owner(control, row)->inbox,
         &(struct command){.kind = COMMAND_EPOCH,
                           .begun = {.shard = row->id,
                                     .epoch = row->epoch,
@@ -301,11 +301,9 @@ static int ask_roles(struct control *control)
 {
     const struct command command = {.kind = COMMAND_ADOPT, .term = control->config->term};
     int error = 0;
-    for (uint32_t i = 0; i < control->options.workers && !error; i++)
-        error = command_push(worker_inbox(control->workers[i]), &command);
-    for (uint32_t i = 0; i < control->options.digests && !error; i++)
-        error = command_push(digest_inbox(control->digests[i]), &command);
-    control->adoption.waiting = control->options.workers + control->options.digests;
+    control->adoption.waiting = control->role_count - 1; /* all but the clean role */
+    for (uint32_t i = 0; i < control->adoption.waiting && !error; i++)
+        error = command_push(&control->roles[i]->inbox, &command);
     return error;
 }
 
@@ -409,7 +407,7 @@ void control_adopt_committed(struct control *control, uint64_t term)
     log_event(LOG_INFO, "configuration_committed", "term=%lu", term);
     int error = 0;
     for (uint32_t i = 0; i < control->options.workers && !error; i++)
-        error = command_push(worker_inbox(control->workers[i]),
+        error = command_push(&worker_role(control->workers[i])->inbox,
                              &(struct command){.kind = COMMAND_COMMITTED, .term = term});
     if (error)
         server_fail(control->common, error, ADOPT_NO_MEMORY);
@@ -430,7 +428,7 @@ static int promote_rest(struct control *control)
         error = hand_on(control, i);
         if (!error)
             error = command_push(
-                control_owner(control, row),
+                &control_owner(control, row)->inbox,
                 &(struct command){.kind = COMMAND_COMMITTED, .term = control->config->term});
     }
     return error;

@@ -205,7 +205,7 @@ bool control_commit_poll(struct control *control, uint64_t *wake_ns)
         return false;
     commit_covered(control);
     atomic_fetch_add_explicit(&control->common->periods, 1, memory_order_release);
-    inbox_wake(clean_inbox(control->clean));
+    inbox_wake(&clean_role(control->clean)->inbox);
     control->commit_step = COMMIT_IDLE;
     return true;
 }

@@ -159,7 +159,7 @@ int control_config_hand_out(struct control *control)
 {
     for (uint32_t i = 0; i < control->options.workers; i++) {
         struct command command = {.kind = COMMAND_CONFIG, .config = cluster_hold(control->config)};
-        int error = command_push(worker_inbox(control->workers[i]), &command);
+        int error = command_push(&worker_role(control->workers[i])->inbox, &command);
         if (error) {
             cluster_release(control->config);
             return error;

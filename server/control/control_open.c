@@ -129,22 +129,18 @@ static struct store_identity owner(const struct control *control)
 static uint32_t recover_parts(const struct control *control)
 {
     const struct control_options *options = &control->options;
-    const uint32_t roles = options->workers + options->digests + 1;
-    const uint32_t parts = options->reactors < roles ? options->reactors : roles;
+    const uint32_t parts =
+        options->reactors < control->role_count ? options->reactors : control->role_count;
     return parts ? parts : 1;
 }
 
 static int hand_out_parts(struct control *control)
 {
-    const uint32_t workers = control->options.workers, digests = control->options.digests;
     int error = 0;
-    for (uint32_t i = 1; i < recover_parts(control) && !error; i++) {
-        struct inbox *inbox = i < workers             ? worker_inbox(control->workers[i])
-                              : i - workers < digests ? digest_inbox(control->digests[i - workers])
-                                                      : clean_inbox(control->clean);
-        error = command_push(inbox, &(struct command){.kind = COMMAND_RECOVER,
-                                                      .part = recover_part(control->recover, i)});
-    }
+    for (uint32_t i = 1; i < recover_parts(control) && !error; i++)
+        error = command_push(
+            &control->roles[i]->inbox,
+            &(struct command){.kind = COMMAND_RECOVER, .part = recover_part(control->recover, i)});
     return error;
 }
 
@@ -276,7 +272,7 @@ static int hand_out_shard(struct control *control, uint32_t position)
     /* The same at each replica: what of earlier epochs was found differs, as tombstones go. */
     if (row->epoch > 1)
         atomic_store_explicit(&shard->version, version_make(row->epoch, 0), memory_order_relaxed);
-    int error = command_push(control_owner(control, row),
+    int error = command_push(&control_owner(control, row)->inbox,
                              &(struct command){.kind = COMMAND_SHARD, .shard = shard});
     if (error) {
         shard_state_destroy(shard);
@@ -290,9 +286,8 @@ static int hand_out_shard(struct control *control, uint32_t position)
 static void tell_owners(struct control *control)
 {
     atomic_store_explicit(&control->common->handed_out, true, memory_order_release);
-    for (uint32_t i = 0; i < control->options.workers; i++)
-        inbox_wake(worker_inbox(control->workers[i]));
-    control_wake_digests(control);
+    for (uint32_t i = 0; i < control->role_count; i++)
+        inbox_wake(&control->roles[i]->inbox);
 }
 
 static void serve(struct control *control)

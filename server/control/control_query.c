@@ -58,7 +58,7 @@ static int ask(struct control *control, struct control_link *link, uint32_t tag,
     query->link = link;
     query->tag = tag;
     query->shard = row->id;
-    int error = command_push(control_owner(control, row),
+    int error = command_push(&control_owner(control, row)->inbox,
                              &(struct command){.kind = COMMAND_QUERY, .query = query});
     if (error)
         free(query);

@@ -14,7 +14,7 @@ void control_settled_changed(struct control *control)
         link->settled_next = 0;
     /* One that finds no memory: at the next period. */
     for (uint32_t i = 0; i < control->options.workers; i++)
-        (void)command_push(worker_inbox(control->workers[i]),
+        (void)command_push(&worker_role(control->workers[i])->inbox,
                            &(struct command){.kind = COMMAND_SETTLED});
 }
 
@@ -25,7 +25,7 @@ static void tell_digest(struct control *control, const struct shard_state *shard
         commit <= atomic_load_explicit(&shard->commit, memory_order_relaxed))
         return;
     /* If there is no memory: the primary is asked again. */
-    (void)command_push(digest_inbox(control->digests[shard->id % control->options.digests]),
+    (void)command_push(&digest_role(control->digests[shard->id % control->options.digests])->inbox,
                        &(struct command){.kind = COMMAND_BEGUN,
                                          .begun = {.shard = shard->id, .epoch = shard->epoch}});
 }

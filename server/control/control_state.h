@@ -119,6 +119,8 @@ struct control {
     struct worker **workers;
     struct digest **digests;
     struct clean *clean;
+    struct role **roles; /* of all of these, in that order */
+    uint32_t role_count;
     struct fabric_endpoint *endpoint;
     uint64_t start_ns, now_ns;
 
@@ -205,7 +207,7 @@ struct control {
 int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMessage *message);
 
 /* The owner of a shard that this server holds: the worker that leads it, or the digest role that applies it. */
-struct inbox *control_owner(struct control *control, const struct shard *row);
+struct role *control_owner(struct control *control, const struct shard *row);
 
 /* Tells the clean role of it. Errors: those of command_push. */
 int control_tell_clean(struct control *control, const struct shard *row, struct shard_state *shard);

@@ -115,7 +115,7 @@ int control_zone_open(struct control *control)
     /* The clean role begins. */
     atomic_store_explicit(&common->kept, kept_for_logs(control), memory_order_relaxed);
     atomic_store_explicit(&common->reserve, reserve(control), memory_order_release);
-    inbox_wake(clean_inbox(control->clean));
+    inbox_wake(&clean_role(control->clean)->inbox);
     return fabric_zone_open(control->endpoint, common->pm, control->depth, &control->zone);
 }
 
@@ -158,7 +158,7 @@ static void append(struct control *control, struct blog_segment *segment)
         control->oldest = segment;
         for (uint32_t i = 0; i < control->options.digests; i++) {
             const struct command command = {.kind = COMMAND_SEGMENT, .segment = segment};
-            if (command_push(digest_inbox(control->digests[i]), &command))
+            if (command_push(&digest_role(control->digests[i])->inbox, &command))
                 server_fail(control->common, ROWAN_ENOMEM, "no memory for the backup log");
         }
     }
@@ -231,7 +231,7 @@ static bool leave_digested(struct control *control)
         any = true;
     }
     for (uint32_t i = 0; any && i < control->options.workers; i++) /* Z4 */
-        inbox_wake(worker_inbox(control->workers[i]));
+        inbox_wake(&worker_role(control->workers[i])->inbox);
     return any;
 }
 
@@ -328,7 +328,7 @@ static void check_space(struct control *control, uint64_t *wake_ns)
     const bool was_full = atomic_load_explicit(&common->full, memory_order_relaxed);
     const bool full = space != SPACE_ENOUGH && is_full(control, was, was_full, wake_ns);
     if (free != control->free)
-        inbox_wake(clean_inbox(control->clean));
+        inbox_wake(&clean_role(control->clean)->inbox);
     control->free = free;
     if (full != was_full)
         log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_space",

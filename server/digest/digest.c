@@ -146,7 +146,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
     settle(digest, shard);
     if (begins) {
         atomic_store_explicit(&digest->common->rows_owed, true, memory_order_release);
-        inbox_wake(&digest->outbox);
+        inbox_wake(&digest->role.outbox);
     }
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
         !prefix_hole(&shard->prefix, version, &first, &last))
@@ -246,7 +246,7 @@ static bool ask_for_missing(struct digest *digest)
         const struct command command = {
             .kind = COMMAND_FETCH, .fetch = {.shard = shard->id, .first = first, .last = last}};
         /* One that finds no room or memory is as good as one that was lost. */
-        if (!command_push(&digest->outbox, &command))
+        if (!command_push(&digest->role.outbox, &command))
             log_event(LOG_WARN, "versions_missing", "shard=%u first=%lx last=%lx", shard->id, first,
                       last);
         plan_question(shard, first, last, digest->now_ns);
@@ -409,10 +409,10 @@ static void execute_commands(struct digest *digest)
 {
     struct command command;
     const bool all = atomic_load_explicit(&digest->common->handed_out, memory_order_acquire);
-    while (command_pop(&digest->inbox, &command)) {
-        if (command.kind == COMMAND_RECOVER) {
-            digest->part = command.part;
-        } else if (command.kind == COMMAND_SHARD) {
+    while (command_pop(&digest->role.inbox, &command)) {
+        if (role_take(&digest->role, &command))
+            continue;
+        if (command.kind == COMMAND_SHARD) {
             take_shard(digest, command.shard);
         } else if (command.kind == COMMAND_SEGMENT) {
             take_segment(digest, command.segment);
@@ -425,9 +425,6 @@ static void execute_commands(struct digest *digest)
             digest->shards[command.begun.shard]->filling = command.begun.filling;
         } else if (command.kind == COMMAND_RELEASE) {
             digest_release(digest, &command.release);
-        } else if (command.kind == COMMAND_ADOPT) {
-            if (command_push(&digest->outbox, &command))
-                server_fail(digest->common, ROWAN_ENOMEM, DIGEST_NO_MEMORY);
         } else {
             ASSERT(command.kind == COMMAND_QUERY);
             take_query(digest, command.query);
@@ -484,18 +481,17 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     bool busy = digest_scan_some(digest);
     busy |= digest_catch_up_step(digest);
     begin_suffixes(digest);
-    if (digest->part)
-        busy |= recover_help(&digest->part, now_ns, wake_ns);
+    if (digest->role.part)
+        busy |= recover_help(&digest->role.part, now_ns, wake_ns);
     busy |= digest_store_poll(digest, wake_ns);
     busy |= digest_release_poll(digest);
     busy |= digest_tail_answer(digest);
     if (digest->missing.first || digest->gap != DIGEST_NOWHERE)
         busy |= seek_missing(digest, wake_ns);
-    busy |= command_answer(&digest->queries, &digest->outbox, digest->common->pm,
+    busy |= command_answer(&digest->queries, &digest->role.outbox, digest->common->pm,
                            &digest->common->format);
-    if (digest->log.segments != segments)
-        inbox_wake(
-            &digest->outbox); /* the control role looks at space, and commits the old segment */
+    if (digest->log.segments != segments) /* control looks at space, and commits the old segment */
+        inbox_wake(&digest->role.outbox);
     plan_look(digest, busy, now_ns, wake_ns);
     reclaim_leave(&digest->reclaim, held(digest));
     return busy ? POLL_BUSY : POLL_IDLE;
@@ -510,37 +506,21 @@ int digest_create(struct server_common *common, uint32_t number, struct digest *
     digest->number = number;
     digest->gap = DIGEST_NOWHERE;
     atomic_init(&digest->stores_from, DIGEST_STORES_NOTHING);
-    int error = inbox_init(&digest->inbox, COMMAND_CAPACITY);
-    if (error)
-        goto fail;
-    error = inbox_init(&digest->outbox, COMMAND_CAPACITY);
-    if (error)
-        goto fail_inbox;
-    error = inbox_init(&digest->record_questions, DIGEST_ASKED);
-    if (error)
-        goto fail_outbox;
+    const int error = role_init(&digest->role, common, DIGEST_ASKED);
+    if (error) {
+        free(digest);
+        return error;
+    }
     reclaim_join(&common->reclaim, &digest->reclaim);
     *out = digest;
     return 0;
-
-fail_outbox:
-    inbox_fini(&digest->outbox);
-fail_inbox:
-    inbox_fini(&digest->inbox);
-fail:
-    free(digest);
-    return error;
 }
 
 void digest_destroy(struct digest *digest)
 {
     if (!digest)
         return;
-    command_drain(&digest->inbox);
-    command_drain(&digest->outbox);
-    inbox_fini(&digest->record_questions);
-    inbox_fini(&digest->outbox);
-    inbox_fini(&digest->inbox);
+    role_fini(&digest->role);
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(digest->shards[id]);
     queries_drop(&digest->queries);
@@ -551,19 +531,9 @@ void digest_destroy(struct digest *digest)
     free(digest);
 }
 
-struct inbox *digest_inbox(struct digest *digest)
+struct role *digest_role(struct digest *digest)
 {
-    return &digest->inbox;
-}
-
-struct inbox *digest_outbox(struct digest *digest)
-{
-    return &digest->outbox;
-}
-
-struct inbox *digest_clean_inbox(struct digest *digest)
-{
-    return &digest->record_questions;
+    return &digest->role;
 }
 
 uint64_t digest_entries(const struct digest *digest)

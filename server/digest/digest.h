@@ -12,8 +12,7 @@
 #include <stdint.h>
 
 #include "common/reactor/reactor.h"
-#include "server/command.h"
-#include "server/common.h"
+#include "server/role.h"
 
 struct digest;
 
@@ -23,9 +22,7 @@ void digest_destroy(struct digest *digest);
 
 poll_function digest_poll;
 
-struct inbox *digest_inbox(struct digest *digest);       /* from the control role */
-struct inbox *digest_outbox(struct digest *digest);      /* to the control role */
-struct inbox *digest_clean_inbox(struct digest *digest); /* from the clean role: records_ask */
+struct role *digest_role(struct digest *digest);
 
 /* Entries applied since start. Any thread. */
 uint64_t digest_entries(const struct digest *digest);

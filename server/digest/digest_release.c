@@ -51,7 +51,8 @@ static void detach(struct digest *digest, struct shard_state *shard)
     atomic_store_explicit(&shard->landed, version > shard->met ? version : shard->met,
                           memory_order_relaxed);
     shard->landed_in = digest->current ? digest->current->number : 0;
-    if (command_push(&digest->outbox, &(struct command){.kind = COMMAND_SHARD, .shard = shard}))
+    if (command_push(&digest->role.outbox,
+                     &(struct command){.kind = COMMAND_SHARD, .shard = shard}))
         server_fail(digest->common, ROWAN_ENOMEM, DIGEST_NO_MEMORY);
 }
 

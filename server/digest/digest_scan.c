@@ -67,7 +67,7 @@ static bool leave(struct digest *digest)
     digest_close_segment(digest, old->number);
     digest_enter(digest, next);
     atomic_fetch_add_explicit(&old->digested, 1, memory_order_release);
-    inbox_wake(&digest->outbox); /* the control role takes it back when all have left */
+    inbox_wake(&digest->role.outbox); /* the control role takes it back when all have left */
     return true;
 }
 

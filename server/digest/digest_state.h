@@ -33,9 +33,7 @@ struct digest_catch_up {
 struct digest {
     struct server_common *common;
     uint32_t number;
-    struct inbox inbox, outbox;
-    struct inbox record_questions; /* from the clean role */
-    struct recover_part *part;     /* of the start, while it lasts */
+    struct role role;
     struct reclaim_role reclaim;
     uint64_t epoch;    /* of this poll: what it finds is held since then */
     bool has_all;      /* each shard that was handed out to it has been taken */

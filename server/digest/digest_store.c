@@ -263,7 +263,7 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
         apply_gone(query);
         close_copies(digest, query);
         LIST_REMOVE(&digest->stores, query, place); /* once it is handed over, it is control's */
-        if (!command_push(&digest->outbox,
+        if (!command_push(&digest->role.outbox,
                           &(struct command){.kind = COMMAND_QUERY, .query = query}))
             return true;
         LIST_APPEND(&digest->stores, query, place);

@@ -103,7 +103,7 @@ static void answer_rows(const struct digest *digest, struct records_question *qu
 
 bool digest_tail_answer(struct digest *digest)
 {
-    struct records_question *question = inbox_pop(&digest->record_questions);
+    struct records_question *question = inbox_pop(&digest->role.questions);
     if (!question)
         return false;
     if (question->lists)

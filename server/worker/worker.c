@@ -297,23 +297,15 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64
         server_fail(worker->common, error, "no memory to reconcile the logs of a shard");
 }
 
-/* It answers by coming back. */
-static void return_command(struct worker *worker, const struct command *command)
-{
-    const int error = command_push(&worker->outbox, command);
-    if (error)
-        server_fail(worker->common, error, "no memory for a change of the configuration");
-}
-
 static void execute_commands(struct worker *worker, uint64_t now_ns)
 {
     struct command command;
     const bool all = atomic_load_explicit(&worker->common->handed_out, memory_order_acquire);
-    while (command_pop(&worker->inbox, &command)) {
+    while (command_pop(&worker->role.inbox, &command)) {
+        if (role_take(&worker->role, &command))
+            continue;
         if (command.kind == COMMAND_CONFIG) {
             adopt_config(worker, command.config);
-        } else if (command.kind == COMMAND_RECOVER) {
-            worker->part = command.part;
         } else if (command.kind == COMMAND_SHARD) {
             adopt_shard(worker, command.shard, now_ns);
         } else if (command.kind == COMMAND_SETTLED) {
@@ -321,8 +313,6 @@ static void execute_commands(struct worker *worker, uint64_t now_ns)
         } else if (command.kind == COMMAND_COMMITTED) {
             worker_epoch_committed(worker, command.term);
             worker_peer_committed(worker, command.term, now_ns);
-        } else if (command.kind == COMMAND_ADOPT) {
-            return_command(worker, &command);
         } else {
             ASSERT(command.kind == COMMAND_QUERY);
             query_begin(&worker->queries, command.query, worker->shards[command.query->shard]);
@@ -380,8 +370,8 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         handle_event(worker, &events[i], now_ns);
     /* After the fabric's poll, which may have made room without an event. */
     bool busy = serve_held(worker, now_ns, wake_ns);
-    if (worker->part)
-        busy |= recover_help(&worker->part, now_ns, wake_ns);
+    if (worker->role.part)
+        busy |= recover_help(&worker->role.part, now_ns, wake_ns);
     const bool clients = worker->taken_count > 0;
     serve_arrived(worker);
     mark_who_is_over_share(worker);
@@ -398,7 +388,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= worker_commit_poll(worker, now_ns, wake_ns);
     busy |= worker_write_advance(worker, now_ns, wake_ns);
     busy |= worker_epoch_poll(worker);
-    busy |= command_answer(&worker->queries, &worker->outbox, worker->common->pm,
+    busy |= command_answer(&worker->queries, &worker->role.outbox, worker->common->pm,
                            &worker->common->format);
     busy |= check_lease(worker);
     fabric_flush(worker->endpoint);
@@ -434,29 +424,19 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     int error = write_table_init(&worker->ops);
     if (error)
         goto fail;
-    error = inbox_init(&worker->inbox, COMMAND_CAPACITY);
+    error = role_init(&worker->role, common, WORKER_ASKED);
     if (error)
         goto fail_ops;
-    error = inbox_init(&worker->outbox, COMMAND_CAPACITY);
-    if (error)
-        goto fail_inbox;
-    error = inbox_init(&worker->record_questions, WORKER_ASKED);
-    if (error)
-        goto fail_outbox;
     error = fabric_endpoint_open(common->fabric, number, &worker->endpoint);
     if (error)
-        goto fail_questions;
+        goto fail_role;
     fabric_endpoint_admit(worker->endpoint, admit, worker);
     reclaim_join(&common->reclaim, &worker->reclaim);
     *out = worker;
     return 0;
 
-fail_questions:
-    inbox_fini(&worker->record_questions);
-fail_outbox:
-    inbox_fini(&worker->outbox);
-fail_inbox:
-    inbox_fini(&worker->inbox);
+fail_role:
+    role_fini(&worker->role);
 fail_ops:
     write_table_fini(&worker->ops);
 fail:
@@ -475,11 +455,7 @@ void worker_destroy(struct worker *worker)
         free(client);
     }
     clients_fini(&worker->known);
-    command_drain(&worker->inbox);
-    command_drain(&worker->outbox);
-    inbox_fini(&worker->record_questions);
-    inbox_fini(&worker->outbox);
-    inbox_fini(&worker->inbox);
+    role_fini(&worker->role);
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(worker->shards[id]);
     queries_drop(&worker->queries);
@@ -495,9 +471,9 @@ struct fabric_endpoint *worker_endpoint(struct worker *worker)
     return worker->endpoint;
 }
 
-struct inbox *worker_inbox(struct worker *worker)
+struct role *worker_role(struct worker *worker)
 {
-    return &worker->inbox;
+    return &worker->role;
 }
 
 uint64_t worker_sends_from(const struct worker *worker)
@@ -510,17 +486,7 @@ uint32_t worker_incomplete(const struct worker *worker, uint32_t place)
     return atomic_load_explicit(&worker->incomplete[place], memory_order_relaxed);
 }
 
-struct inbox *worker_outbox(struct worker *worker)
-{
-    return &worker->outbox;
-}
-
 const struct worker_counts *worker_counts(const struct worker *worker)
 {
     return &worker->counts;
-}
-
-struct inbox *worker_clean_inbox(struct worker *worker)
-{
-    return &worker->record_questions;
 }

@@ -8,8 +8,7 @@
 
 #include "common/fabric/fabric.h"
 #include "common/reactor/reactor.h"
-#include "server/command.h"
-#include "server/common.h"
+#include "server/role.h"
 #include "server/store/store.h"
 
 struct worker;
@@ -30,9 +29,7 @@ void worker_destroy(struct worker *worker);
 poll_function worker_poll;
 
 struct fabric_endpoint *worker_endpoint(struct worker *worker);
-struct inbox *worker_inbox(struct worker *worker);       /* from the control role */
-struct inbox *worker_outbox(struct worker *worker);      /* to the control role */
-struct inbox *worker_clean_inbox(struct worker *worker); /* from the clean role: records_ask */
+struct role *worker_role(struct worker *worker);
 
 const struct worker_counts *worker_counts(const struct worker *worker);
 

@@ -168,7 +168,7 @@ bool worker_client_answer(struct worker *worker)
 {
     struct records_question *question;
     uint32_t answers = 0;
-    while (answers < WORKER_ANSWERS && (question = inbox_pop(&worker->record_questions))) {
+    while (answers < WORKER_ANSWERS && (question = inbox_pop(&worker->role.questions))) {
         if (question->lists)
             list(worker, question);
         for (uint32_t i = 0; i < question->count; i++)

@@ -251,7 +251,8 @@ static void give_back(struct worker *worker, struct shard_state *shard)
     shard->next_epoch = 0;
     shard->cut = shard->counter = 0;
     shard->backup_count = shard->full_count = shard->filled = 0;
-    if (command_push(&worker->outbox, &(struct command){.kind = COMMAND_SHARD, .shard = shard}))
+    if (command_push(&worker->role.outbox,
+                     &(struct command){.kind = COMMAND_SHARD, .shard = shard}))
         server_fail(worker->common, ROWAN_ENOMEM, "no memory for a change of the configuration");
 }
 
@@ -299,7 +300,7 @@ static void close_log(struct worker *worker)
     } else {
         worker_epoch_close(worker);
         atomic_store_explicit(&worker->common->rows_owed, true, memory_order_release);
-        inbox_wake(&worker->outbox);
+        inbox_wake(&worker->role.outbox);
     }
 }
 

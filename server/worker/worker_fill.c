@@ -376,7 +376,7 @@ static void tell(struct worker *worker, struct fill *fill, uint64_t now_ns)
                                     .filled = {.shard = fill->shard->id,
                                                .epoch = fill->epoch,
                                                .server = worker->peers[fill->peer].server}};
-    (void)command_push(&worker->outbox, &command); /* repeated */
+    (void)command_push(&worker->role.outbox, &command); /* repeated */
     fill->retry_ns = now_ns + FILL_TELL_NS;
 }
 

@@ -56,7 +56,7 @@ int worker_reconcile_take(struct worker *worker, struct reconciliation *it, stru
     const uint64_t segments = worker->log.segments;
     const int whole = incoming_take(incoming, &worker->log, format, &header, block->data, here);
     if (worker->log.segments != segments)
-        inbox_wake(&worker->outbox); /* the control role says "full" in time */
+        inbox_wake(&worker->role.outbox); /* the control role says "full" in time */
     if (whole >= 0 && !incoming->skipped) {
         worker->stored = true;
         it->local_batch = worker->batch;

@@ -231,9 +231,7 @@ struct worker {
     struct server_common *common;
     uint32_t number;
     struct fabric_endpoint *endpoint;
-    struct inbox inbox, outbox;
-    struct inbox record_questions; /* from the clean role */
-    struct recover_part *part;     /* of the start, while it lasts */
+    struct role role;
     struct reclaim_role reclaim;
     uint64_t epoch; /* of this poll: what it finds is held since then */
     bool has_all;   /* each shard that was handed out to it has been adopted */
@@ -311,10 +309,9 @@ static inline int worker_reserve(struct worker *worker, uint32_t bytes, uint64_t
 {
     const uint64_t segments = worker->log.segments;
     const int error = log_reserve(&worker->log, bytes, offset);
+    /* The control role says "full" in time, and commits the old segment. */
     if (worker->log.segments != segments)
-        inbox_wake(
-            &worker
-                 ->outbox); /* the control role says "full" in time, and commits the old segment */
+        inbox_wake(&worker->role.outbox);
     return error;
 }
 

@@ -4,7 +4,7 @@
     proto <- common <- server, client, cm <- tools        server never includes cm
     inside common: base <- reactor <- pm, coord <- fabric; entry uses base, cluster base, proto
     and fabric
-    inside server: store, index <- shard <- command.h <- worker, digest <- clean <- control
+    inside server: store, index <- shard <- command.h <- role.h <- worker, digest <- clean <- control
     inside server/worker: see WORKER_LAYERS
 
 test/ may include everything; nothing includes test/. Usage: include_direction.py SOURCE_ROOT
@@ -33,17 +33,20 @@ COMMON = {
 BELOW = set(COMMON) | {"proto"}
 STORES = BELOW | {"server/store", "server/index"}
 SHARED = STORES | {"server/common.h", "server/shard"}
+ROLES = SHARED | {"server/command.h"}
+OWNERS = ROLES | {"server/role.h"}
 SERVER = {
     "server/store": BELOW,
     "server/index": BELOW,
     "server/common.h": BELOW | {"server/store"},
     "server/shard": STORES | {"server/common.h"},
     "server/command.h": SHARED,
+    "server/role.h": ROLES,
     "server/check": BELOW | {"server/store"},
-    "server/worker": SHARED | {"server/command.h"},
-    "server/digest": SHARED | {"server/command.h"},
-    "server/clean": SHARED | {"server/command.h", "server/worker"},
-    "server/control": SHARED | {"server/command.h", "server/worker", "server/digest", "server/clean"},
+    "server/worker": OWNERS,
+    "server/digest": OWNERS,
+    "server/clean": OWNERS | {"server/worker"},
+    "server/control": OWNERS | {"server/worker", "server/digest", "server/clean"},
 }
 ALLOWED = {
     "proto": set(),

@@ -218,7 +218,7 @@ static bool may_sleep(const struct turn *turn)
     if (role->poller.poll != digest_poll)
         return false;
     const struct digest *digest = role->poller.role;
-    const struct ring *notes = &digest->inbox.ring;
+    const struct ring *notes = &digest->role.inbox.ring;
     return atomic_load(&notes->head) == atomic_load(&notes->tail) && !digest->stuck &&
            !digest->missing.first &&
            !(digest->current &&

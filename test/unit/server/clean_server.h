@@ -22,8 +22,8 @@ static int setup(void **state)
     now_ns = NS_PER_S;
     clean = NULL;
     led = backed = NULL;
-    assert_int_equal(inbox_init(&leader.record_questions, 8), 0);
-    assert_int_equal(inbox_init(&backer.record_questions, 8), 0);
+    assert_int_equal(inbox_init(&leader.role.questions, 8), 0);
+    assert_int_equal(inbox_init(&backer.role.questions, 8), 0);
     return open_image(state);
 }
 
@@ -39,8 +39,8 @@ static void end_server(void)
 static int teardown(void **state)
 {
     end_server();
-    inbox_fini(&leader.record_questions);
-    inbox_fini(&backer.record_questions);
+    inbox_fini(&leader.role.questions);
+    inbox_fini(&backer.role.questions);
     return close_image(state);
 }
 
@@ -63,11 +63,11 @@ static void begin_server(struct image *image, uint64_t reserve, bool checkpoints
         atomic_store(&shards[i]->commit, v(1000));
         atomic_store(&shards[i]->dur_settled, v(1000));
         assert_int_equal(
-            command_push(clean_inbox(clean),
+            command_push(&clean_role(clean)->inbox,
                          &(struct command){.kind = COMMAND_READ,
                                            .read = {.shard = shards[i],
-                                                    .questions = i ? &backer.record_questions
-                                                                   : &leader.record_questions}}),
+                                                    .questions = i ? &backer.role.questions
+                                                                   : &leader.role.questions}}),
             0);
     }
     atomic_store(&image->common.reserve, reserve);

@@ -177,7 +177,7 @@ static uint32_t lowest_asked(struct stage *stage, uint16_t shard, uint32_t clien
         .count = 2, .rows = {{.shard = 1, .client = 404}, {.shard = shard, .client = client}}};
 
     assert_string_equal(poller.name, "worker");
-    assert_true(records_ask(worker_clean_inbox(poller.role), &question));
+    assert_true(records_ask(&worker_role(poller.role)->questions, &question));
     assert_false(atomic_load(&question.answered));
     stage_run(stage);
     assert_true(atomic_load(&question.answered));
@@ -250,7 +250,7 @@ TEST(questions_are_answered_a_few_in_a_poll)
     static struct records_question questions[80];
     uint32_t asked = 0, answered = 0;
 
-    while (records_ask(worker_clean_inbox(poller.role), &questions[asked]))
+    while (records_ask(&worker_role(poller.role)->questions, &questions[asked]))
         asked++;
     assert_in_range(asked, 60, 70);
     stage_poll(stage);

@@ -7,7 +7,7 @@
 
 /* --- one reactor --- */
 
-struct role {
+struct polled {
     unsigned polls;
     enum poll_result result;
     uint64_t wake_ns;
@@ -15,7 +15,7 @@ struct role {
 
 static enum poll_result poll_role(void *argument, uint64_t now_ns, uint64_t *wake_ns)
 {
-    struct role *role = argument;
+    struct polled *role = argument;
     (void)now_ns;
     role->polls++;
     *wake_ns = role->wake_ns;
@@ -35,7 +35,7 @@ static void put_to_sleep(struct reactor *reactor)
 TEST(a_reactor_is_awake_for_a_reason_only)
 {
     struct reactor *reactor = calloc(1, sizeof *reactor);
-    struct role role = {.wake_ns = WAKE_NEVER};
+    struct polled role = {.wake_ns = WAKE_NEVER};
     assert_non_null(reactor);
     reactor_add_poller(reactor, &(struct poller){"role", poll_role, &role});
     assert_true(sim_reactor_is_awake(reactor, 1)); /* nobody was polled yet */
@@ -58,7 +58,7 @@ TEST(a_reactor_is_awake_for_a_reason_only)
 TEST(a_turn_that_is_late_keeps_its_reason)
 {
     struct reactor *reactor = calloc(1, sizeof *reactor);
-    struct role role = {.wake_ns = WAKE_NEVER};
+    struct polled role = {.wake_ns = WAKE_NEVER};
     assert_non_null(reactor);
     reactor_add_poller(reactor, &(struct poller){"role", poll_role, &role});
     sim_reactor_begin(reactor, true);
@@ -109,7 +109,8 @@ TEST(a_role_that_nobody_wakes_is_found)
     sim_cluster_run_for(cluster, NS_PER_S);
     assert_null(cluster->sleeper.role);
     for (uint32_t i = 0; i < cluster->options.servers; i++)
-        inbox_set_reactor(digest_inbox(server_poller(cluster->servers[i].server, 2).role), NULL);
+        inbox_set_reactor(&digest_role(server_poller(cluster->servers[i].server, 2).role)->inbox,
+                          NULL);
     sim_digests_agree(cluster, NS_PER_S, NULL, NULL, &digests);
     assert_string_equal(cluster->sleeper.role, "digest");
     assert_true(cluster->sleeper.late_ns == WAKE_NEVER);
@@ -124,7 +125,8 @@ TEST(a_role_that_nobody_wakes_sleeps)
     cluster->options.idle_wakes = 0;
     sim_cluster_run_for(cluster, NS_PER_S);
     for (uint32_t i = 0; i < cluster->options.servers; i++)
-        inbox_set_reactor(digest_inbox(server_poller(cluster->servers[i].server, 2).role), NULL);
+        inbox_set_reactor(&digest_role(server_poller(cluster->servers[i].server, 2).role)->inbox,
+                          NULL);
     assert_false(sim_digests_agree(cluster, NS_PER_S, NULL, NULL, &digests));
     assert_true(digests.late);
     sim_cluster_destroy(cluster);
