@@ -204,15 +204,19 @@ static bool send_refusals(struct control *control)
     return any;
 }
 
-static int send_suffix(const struct query *query)
+static int send_suffix(const struct control *control, const struct query *query)
 {
     const struct query_suffix *suffix = &query->suffix;
     ProtobufCBinaryData blocks[BLOCK_LIST_BLOCKS];
     Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
-    const uint8_t *at = query->data;
-    for (uint32_t i = 0; i < suffix->blocks.count; at += blocks[i++].len)
-        blocks[i] = (ProtobufCBinaryData){.len = suffix->blocks.places[i].bytes,
-                                          .data = (uint8_t *)(uintptr_t)at};
+    uint8_t *at = suffix->blocks.data;
+    for (uint32_t i = 0; i < suffix->blocks.count; at += blocks[i++].len) {
+        struct entry_header header;
+        entry_peek(at, &header);
+        blocks[i].data = at;
+        blocks[i].len = entry_block_bytes(&control->common->format, header.key_bytes,
+                                          header.value_bytes, header.block);
+    }
     body.shard = query->shard;
     body.epoch = suffix->epoch;
     body.commit = suffix->commit;
@@ -275,7 +279,8 @@ static int send_answer(const struct control *control, const struct query *query)
         return send_failure(query->link, query->tag, query->error);
     if (query->kind == QUERY_STORE)
         return send_stored(query);
-    return query->kind == QUERY_SUFFIX ? send_suffix(query) : send_checksum(control, query);
+    return query->kind == QUERY_SUFFIX ? send_suffix(control, query)
+                                       : send_checksum(control, query);
 }
 
 /* A replica that filled has all: its row says so, durably, before its primary hears it. */

@@ -1,6 +1,8 @@
 /* Blocks on their way into a message. */
 #include "server/shard/block_list.h"
 
+#include <string.h>
+
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "server/store/store.h"
@@ -9,6 +11,25 @@ static bool is_full(const struct block_list *list, uint32_t more_bytes)
 {
     return list->count == BLOCK_LIST_BLOCKS || list->bytes + more_bytes > BLOCK_LIST_BYTES ||
            (list->count > 0 && FAULT(SHORT_BATCH));
+}
+
+bool block_list_append(struct block_list *list, const struct entry_format *format,
+                       const struct entry_header *header, const uint8_t *at, uint32_t *block)
+{
+    for (uint32_t i = 0; i < header->blocks; i++) {
+        const uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, i);
+        if (i >= *block) {
+            if (is_full(list, bytes)) {
+                *block = i;
+                return false;
+            }
+            memcpy(list->data + list->bytes, at, bytes);
+            list->bytes += bytes;
+            list->count++;
+        }
+        at += bytes;
+    }
+    return true;
 }
 
 int block_list_add(struct block_list *list, const struct pm *pm, const struct entry_format *format,
@@ -21,25 +42,5 @@ int block_list_add(struct block_list *list, const struct pm *pm, const struct en
     if (entry_verify(format, pm_at(pm, offset), room, &header) || header.shard != shard ||
         header.version != version)
         return ROWAN_EDAMAGED;
-    for (uint32_t i = 0; i < header.blocks; i++) {
-        const uint32_t bytes = entry_block_bytes(format, header.key_bytes, header.value_bytes, i);
-        if (i >= *block) {
-            if (is_full(list, bytes)) {
-                *block = i;
-                return 0;
-            }
-            list->places[list->count++] = (struct block_place){.offset = offset, .bytes = bytes};
-            list->bytes += bytes;
-        }
-        offset += bytes;
-    }
-    return 1;
-}
-
-void block_list_data(const struct block_list *list, const struct pm *pm, ProtobufCBinaryData *data)
-{
-    for (uint32_t i = 0; i < list->count; i++) {
-        data[i].len = list->places[i].bytes;
-        data[i].data = (uint8_t *)(uintptr_t)pm_at(pm, list->places[i].offset);
-    }
+    return block_list_append(list, format, &header, pm_at(pm, offset), block);
 }

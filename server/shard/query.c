@@ -95,6 +95,7 @@ static void add_entries(struct query *query, const struct suffix *suffix, const 
     const uint64_t cursor = query->suffix.cursor;
     uint32_t item = suffix_find(suffix, cursor ? cursor - 1 : query->suffix.after);
     uint32_t block = query->suffix.block;
+    query->suffix.blocks.data = query->data;
     for (; item < suffix->count; item++, block = 0) {
         const struct suffix_item *at = &suffix->items[item];
         if (at->version != cursor)
@@ -110,14 +111,6 @@ static void add_entries(struct query *query, const struct suffix *suffix, const 
             log_event(LOG_ERROR, "entry_damaged", "shard=%u version=%lx offset=%lu", query->shard,
                       at->version, at->offset);
     }
-}
-
-static void copy_blocks(struct query *query, const struct pm *pm)
-{
-    const struct block_list *blocks = &query->suffix.blocks;
-    uint8_t *to = query->data;
-    for (uint32_t i = 0; i < blocks->count; to += blocks->places[i++].bytes)
-        memcpy(to, pm_at(pm, blocks->places[i].offset), blocks->places[i].bytes);
 }
 
 /* True when the answer is there. */
@@ -150,7 +143,6 @@ static bool answer_suffix(struct query *query, struct shard_state *shard, const 
         query->error = ROWAN_EAGAIN;
     else if (lowered == 1)
         add_entries(query, &shard->suffix, pm, format);
-    copy_blocks(query, pm);
     return lowered != 0;
 }
 

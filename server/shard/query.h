@@ -4,7 +4,7 @@
  *   QUERY_CHECKSUM  the checksum of what is live (design, invariant C8), from a primary or a backup; its
  *                   owner walks the index in bounded steps
  *   QUERY_SUFFIX    a backup's uncommitted suffix, asked for by the worker that leads the shard (design,
- *                   section 6, log reconciliation); blocks are named by their place: PM does not change
+ *                   section 6, log reconciliation)
  *   QUERY_STORE     entries that a backup has asked for or lacks, sent by the worker that leads the shard; the digest
  *                   role that owns it stores what is lacking (digest_store.c), and that it is durable is the answer
  *
@@ -57,7 +57,7 @@ struct query_suffix {
     /* the answer */
     uint64_t commit, prefix, settled, next_cursor;
     uint32_t next_block;
-    struct block_list blocks; /* their bytes are copied to `data` */
+    struct block_list blocks; /* in `data` of the query */
 };
 
 struct query_store {

@@ -354,8 +354,7 @@ static int tell_gone(struct worker *worker, struct question *question)
 /* Errors: likewise. */
 static int bring_found(struct worker *worker, struct question *question)
 {
-    struct block_list blocks;
-    blocks.count = blocks.bytes = 0;
+    struct block_list blocks = {.data = worker->value};
     gather(worker, question, &blocks);
     return blocks.count
                ? worker_peer_bring(worker, &worker->peers[question->peer],

@@ -49,9 +49,8 @@ struct fill {
     struct suffix found;           /* gathered */
     uint32_t next;                 /* the first that is not confirmed */
     uint32_t copied, copied_block; /* the first that is not in `blocks`, and its first block */
-    uint8_t *blocks;               /* the message, BLOCK_LIST_BYTES */
-    uint32_t byte_count, block_count;
-    bool complete; /* nothing more is added to it */
+    struct block_list blocks;      /* the message */
+    bool complete;                 /* nothing more is added to it */
     bool checks;   /* its checksums are computed here too: the replica has found damage */
     uint32_t rows; /* of records on their way */
     bool rows_over;
@@ -89,7 +88,7 @@ static struct fill *find(struct fills *fills, const struct shard_state *shard, u
 static void release(struct fill *fill)
 {
     suffix_clear(&fill->found);
-    free(fill->blocks);
+    free(fill->blocks.data);
     *fill = (struct fill){.since = RECLAIM_NOTHING};
 }
 
@@ -125,7 +124,7 @@ static bool begin_fill(struct worker *worker, struct fill *fill, struct shard_st
                           .epoch = shard->epoch,
                           .peer = peer,
                           .since = RECLAIM_NOTHING,
-                          .blocks = blocks};
+                          .blocks.data = blocks};
     log_event(LOG_INFO, "filling", "worker=%u shard=%u epoch=%u server=%u", worker->number,
               shard->id, shard->epoch, worker->peers[peer].server);
     return true;
@@ -152,17 +151,6 @@ static bool begin_some(struct worker *worker)
 }
 
 /* --- COPY --- */
-
-/* Errors: those of control_message_send. */
-static int bring(struct worker *worker, struct fill *fill, const struct worker_peer *peer,
-                 Rowan__StoreEntries *body)
-{
-    body->shard = fill->shard->id;
-    body->epoch = fill->epoch;
-    fill->tag = worker_peer_tag(worker);
-    return control_message_send(peer->conn, fill->tag,
-                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, body));
-}
 
 struct gathering {
     struct fill *fill;
@@ -218,7 +206,6 @@ static bool is_whole(const struct worker *worker, const struct fill *fill, const
 /* The blocks of the next item, as many as find space. */
 static void copy_item(struct worker *worker, struct fill *fill)
 {
-    const struct entry_format *format = &worker->common->format;
     const uint64_t offset = fill->found.items[fill->copied].offset;
     const uint8_t *at = pm_at(worker->common->pm, offset);
     const uint64_t room = STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES;
@@ -226,23 +213,10 @@ static void copy_item(struct worker *worker, struct fill *fill)
     if (!is_whole(worker, fill, at, room, &header)) {
         log_event(LOG_ERROR, "entry_damaged", "worker=%u shard=%u offset=%lu", worker->number,
                   fill->shard->id, offset); /* a get of it is answered with the same */
-        header.blocks = 0;
-    }
-    for (uint32_t i = 0; i < header.blocks; i++) {
-        const uint32_t bytes = entry_block_bytes(format, header.key_bytes, header.value_bytes, i);
-        if (i >= fill->copied_block) {
-            fill->complete = fill->block_count == BLOCK_LIST_BLOCKS ||
-                             fill->byte_count + bytes > BLOCK_LIST_BYTES ||
-                             (fill->block_count > 0 && FAULT(SHORT_BATCH));
-            if (fill->complete) {
-                fill->copied_block = i;
-                return;
-            }
-            memcpy(fill->blocks + fill->byte_count, at, bytes);
-            fill->byte_count += bytes;
-            fill->block_count++;
-        }
-        at += bytes;
+    } else if (!block_list_append(&fill->blocks, &worker->common->format, &header, at,
+                                  &fill->copied_block)) {
+        fill->complete = true;
+        return;
     }
     fill->copied++;
     fill->copied_block = 0;
@@ -251,13 +225,13 @@ static void copy_item(struct worker *worker, struct fill *fill)
 /* All that was gathered is in the message: should it take more? So few entries are split between two messages. */
 static bool gathers_more(const struct fill *fill)
 {
-    return !fill->walked && fill->block_count < BLOCK_LIST_BLOCKS / 2 &&
-           fill->byte_count < BLOCK_LIST_BYTES / 2;
+    return !fill->walked && fill->blocks.count < BLOCK_LIST_BLOCKS / 2 &&
+           fill->blocks.bytes < BLOCK_LIST_BYTES / 2;
 }
 
 static void empty_message(struct fill *fill)
 {
-    fill->byte_count = fill->block_count = 0;
+    fill->blocks.count = fill->blocks.bytes = 0;
     fill->complete = false;
 }
 
@@ -294,16 +268,12 @@ static int copy(struct worker *worker, struct fill *fill, const struct worker_pe
     if (!fill->complete && gathers_more(fill))
         return gather(worker, fill);
     fill->complete = true;
-    if (fill->byte_count == 0) {
+    if (fill->blocks.count == 0) {
         fill->since = RECLAIM_NOTHING;
         fill->step += fill->walked;
         return 0;
     }
-    ProtobufCBinaryData data = {.data = fill->blocks, .len = fill->byte_count};
-    Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
-    body.blocks = &data;
-    body.n_blocks = 1;
-    return bring(worker, fill, peer, &body);
+    return worker_peer_bring(worker, peer, fill->shard, &fill->blocks, &fill->tag);
 }
 
 /* --- RECORDS, LAST --- */
@@ -349,14 +319,14 @@ static int bring_records(struct worker *worker, struct fill *fill, const struct 
         return 0;
     }
     body.blocks = data;
-    return bring(worker, fill, peer, &body);
+    return worker_peer_store(worker, peer, fill->shard, &body, &fill->tag);
 }
 
 static int bring_last(struct worker *worker, struct fill *fill, const struct worker_peer *peer)
 {
     Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
     body.last = true;
-    return bring(worker, fill, peer, &body);
+    return worker_peer_store(worker, peer, fill->shard, &body, &fill->tag);
 }
 
 /* --- DONE --- */

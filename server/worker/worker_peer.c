@@ -271,20 +271,25 @@ void worker_peer_add(struct worker *worker, struct worker_peer *peer, const void
     peer->open_batch = worker->batch;
 }
 
+int worker_peer_store(struct worker *worker, const struct worker_peer *peer,
+                      const struct shard_state *shard, Rowan__StoreEntries *body, uint32_t *tag)
+{
+    body->shard = shard->id;
+    body->epoch = shard->epoch;
+    *tag = worker_peer_tag(worker);
+    return control_message_send(peer->conn, *tag,
+                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, body));
+}
+
 int worker_peer_bring(struct worker *worker, const struct worker_peer *peer,
                       const struct shard_state *shard, const struct block_list *blocks,
                       uint32_t *tag)
 {
-    ProtobufCBinaryData data[BLOCK_LIST_BLOCKS];
+    ProtobufCBinaryData data = {.data = blocks->data, .len = blocks->bytes};
     Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
-    block_list_data(blocks, worker->common->pm, data);
-    body.shard = shard->id;
-    body.epoch = shard->epoch;
-    body.n_blocks = blocks->count;
-    body.blocks = data;
-    *tag = worker_peer_tag(worker);
-    return control_message_send(peer->conn, *tag,
-                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &body));
+    body.n_blocks = 1;
+    body.blocks = &data;
+    return worker_peer_store(worker, peer, shard, &body, tag);
 }
 
 int worker_peer_tell_gone(struct worker *worker, const struct worker_peer *peer,
@@ -299,13 +304,9 @@ int worker_peer_tell_gone(struct worker *worker, const struct worker_peer *peer,
         ranges[i].last = gone[i].last;
         pointers[i] = &ranges[i];
     }
-    body.shard = shard->id;
-    body.epoch = shard->epoch;
     body.n_gone = count;
     body.gone = pointers;
-    *tag = worker_peer_tag(worker);
-    return control_message_send(peer->conn, *tag,
-                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &body));
+    return worker_peer_store(worker, peer, shard, &body, tag);
 }
 
 int worker_peer_failure(const Rowan__ControlMessage *answer)

@@ -55,13 +55,17 @@ void worker_peer_cut(struct worker *worker, struct worker_peer *peer, uint64_t n
 /* Names the next question to a peer, or message of entries, for its answer. Never 0. */
 uint32_t worker_peer_tag(struct worker *worker);
 
-/* Entries that the peer lacks, as one message; *tag is that of its answer, ENTRIES_STORED or a failure. One for each shard is
+/* A message about a shard to a peer that lacks entries of it; *tag is that of its answer, ENTRIES_STORED or a failure. One for each shard is
  * on its way: that is the flow control. Errors: those of control_message_send. */
+int worker_peer_store(struct worker *worker, const struct worker_peer *peer,
+                      const struct shard_state *shard, Rowan__StoreEntries *body, uint32_t *tag);
+
+/* Likewise, these entries. */
 int worker_peer_bring(struct worker *worker, const struct worker_peer *peer,
                       const struct shard_state *shard, const struct block_list *blocks,
                       uint32_t *tag);
 
-/* Likewise, but versions that are gone; `count` at most QUERY_GONE_RANGES. */
+/* Likewise, versions that are gone; `count` at most QUERY_GONE_RANGES. */
 int worker_peer_tell_gone(struct worker *worker, const struct worker_peer *peer,
                           const struct shard_state *shard, const struct prefix_range *gone,
                           uint32_t count, uint32_t *tag);

@@ -412,8 +412,7 @@ static void gather(const struct worker *worker, const struct reconciliation *it,
 static bool spread_to(struct worker *worker, const struct reconciliation *it, struct part *part,
                       const struct worker_peer *peer, uint64_t now_ns)
 {
-    struct block_list blocks;
-    blocks.count = blocks.bytes = 0;
+    struct block_list blocks = {.data = worker->value};
     gather(worker, it, part, &blocks);
     if (blocks.count == 0) {
         part->next = part->sent;

@@ -227,6 +227,8 @@ struct request {
     struct message_request header;
 };
 
+_Static_assert((int)BLOCK_LIST_BYTES <= ENTRY_MAX_VALUE_BYTES, "`value` holds a message");
+
 struct worker {
     struct server_common *common;
     uint32_t number;
@@ -300,7 +302,7 @@ struct worker {
     struct queries queries;
 
     uint8_t key[ENTRY_MAX_KEY_BYTES];
-    uint8_t value[ENTRY_MAX_VALUE_BYTES]; /* of a reply, what is copied */
+    uint8_t value[ENTRY_MAX_VALUE_BYTES]; /* of a reply, what is copied; or blocks of a message */
     _Alignas(64) uint8_t staging[ENTRY_MAX_BLOCK_LIMIT];
 };
 

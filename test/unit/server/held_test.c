@@ -239,13 +239,14 @@ static uint32_t answers(const struct stage *stage, uint32_t from)
             message->body_case == ROWAN__CONTROL_MESSAGE__BODY_STORE_ENTRIES
                 ? message->store_entries
                 : NULL;
-        for (size_t i = 0; entries && i < entries->n_blocks; i++) {
+        const uint32_t all = entries && entries->n_blocks ? (uint32_t)entries->blocks[0].len : 0;
+        for (uint32_t at = 0; at < all; at += bytes) {
             static _Alignas(64) uint8_t block[ENTRY_MAX_BLOCK_LIMIT];
+            const uint32_t left = all - at < sizeof block ? all - at : sizeof block;
             struct entry_header header;
 
-            memcpy(block, entries->blocks[i].data, entries->blocks[i].len);
-            assert_int_equal(entry_decode(&format, block, entries->blocks[i].len, &header, &bytes),
-                             0);
+            memcpy(block, entries->blocks[0].data + at, left);
+            assert_int_equal(entry_decode(&format, block, left, &header, &bytes), 0);
             answers |= UINT32_C(1) << version_counter(header.version);
         }
         for (size_t i = 0; entries && i < entries->n_gone; i++) {
