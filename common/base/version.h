@@ -18,9 +18,9 @@
     X(CONFIGURATION, "configuration", 1, 2)                                                        \
     X(COORDINATION, "coordination file", 1, 1)                                                     \
     X(PM, "PM", 8, 8)                                                                              \
-    X(SHM, "shm", 4, 4)                                                                            \
+    X(SHM, "shm", 5, 5)                                                                            \
     X(TCP, "tcp", 2, 2)                                                                            \
-    X(VERBS, "verbs", 2, 2)
+    X(VERBS, "verbs", 3, 3)
 
 #define VERSION_ENUMERATORS(name, text, lowest, highest)                                           \
     VERSION_##name##_LOWEST = (lowest), VERSION_##name##_HIGHEST = (highest),

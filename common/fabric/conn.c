@@ -148,7 +148,6 @@ static void stop(struct conn *conn, enum conn_state state, unsigned next)
 {
     conn->state = state;
     conn_endpoint(conn)->backend->stop(conn);
-    grants_end(conn);
     for (unsigned kind = LIST_HANDSHAKE; kind < CONN_LISTS; kind++) {
         if (kind != LIST_ACTIVE)
             conn_list_remove(conn, kind);
@@ -212,7 +211,6 @@ static void reap(struct endpoint *endpoint)
         for (unsigned kind = 0; kind < CONN_LISTS; kind++)
             conn_list_remove(conn, kind);
         ASSERT(conn->listed == 0);
-        free(conn->writes);
         backend->destroy(conn);
     }
 }

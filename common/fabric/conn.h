@@ -7,9 +7,9 @@
  *
  * 1. A connection that the owner knows of ends in exactly one CLOSED event, unless the owner closed it. One that the
  *    owner never heard of (a handshake that failed at the passive side) ends silently.
- * 2. What ends a connection stops it at once (`stop`): nothing more lands, nothing more is written, and the peer
- *    learns of it. All else is freed by a later poll, because messages that were handed out together with CLOSED lie
- *    in its memory. Calls on it answer ECLOSED.
+ * 2. What ends a connection stops it at once (`stop`): nothing more lands, and the peer learns of it. All else is freed
+ *    by a later poll, because messages that were handed out together with CLOSED lie in its memory. Calls on it answer
+ *    ECLOSED.
  * 3. A connection is on LIST_ACTIVE while it has work that no socket, bell or completion will announce again. Each
  *    poll starts with another connection and takes at most a share of events from each.
  * 4. While armed (asleep), whatever must go on by time alone sets the timer, so a reactor sleeps without a deadline.
@@ -45,7 +45,7 @@ enum conn_list_kind {
     LIST_BEGUN,     /* the peer may send the rest of a message (5), the longest first */
     LIST_DEAD,
     LIST_OWN,        /* the backend's own begin here */
-    CONN_LISTS = 15, /* of all kinds */
+    CONN_LISTS = 13, /* of all kinds */
 };
 
 struct conn_link {
@@ -67,25 +67,22 @@ struct partial {
 struct conn {
     struct fabric_conn base;
     enum conn_state state;
-    bool active;         /* this side called fabric_connect */
-    bool was_open;       /* the handshake is done */
-    bool announced;      /* CONNECTED or ACCEPTED was delivered */
-    bool drain;          /* BREAKING: what had arrived is still delivered */
-    bool may_be_granted; /* passive: the peer is a server that sends into our zone */
-    uint32_t layout;     /* of what is exchanged, as the greetings chose it */
-    int error;           /* BREAKING: what CLOSED says */
-    uint32_t listed;     /* a bit for each list */
+    bool active;     /* this side called fabric_connect */
+    bool was_open;   /* the handshake is done */
+    bool announced;  /* CONNECTED or ACCEPTED was delivered */
+    bool drain;      /* BREAKING: what had arrived is still delivered */
+    uint32_t layout; /* of what is exchanged, as the greetings chose it */
+    int error;       /* BREAKING: what CLOSED says */
+    uint32_t listed; /* a bit for each list */
     uint64_t context;
     uint64_t since_ns; /* when the handshake began; 0: not known yet */
     struct fabric_identity peer;
-    struct send_window *window;  /* of Rowan sends (window.h); NULL: the peer has no zone for us */
-    struct write_window *writes; /* of bulk writes; NULL: none was added yet */
+    struct send_window *window; /* of Rowan sends (window.h); NULL: the peer has no zone for us */
     struct partial partial;
     struct conn_link links[CONN_LISTS];
 };
 
 struct endpoint;
-struct grant;
 struct zone;
 
 /* What a backend does its own way. */
@@ -108,7 +105,7 @@ struct conn_backend {
      * does already. */
     uint64_t (*shut_out)(struct zone *zone, const struct fabric_shut_out *out);
 
-    /* Each poll: sockets, bells, completions, deadlines; then the events of the landing zone and its grants. */
+    /* Each poll: sockets, bells, completions, deadlines; then the events of the landing zone. */
     unsigned (*step)(struct endpoint *endpoint, struct fabric_event *events, unsigned max);
 
     /* Of connections that are open or drained: events; whether they have work (3); all that had arrived is delivered. */
@@ -125,12 +122,6 @@ struct conn_backend {
     /* Gives back what nobody needs any more; false: not all yet, the next poll asks again. NULL: all at once. */
     bool (*release)(struct conn *conn);
     void (*destroy)(struct conn *conn);
-
-    /* grants.h; NULL: nothing to do. give: what the peer must know beyond `words`, or another key in both; an error of fabric_grant. take_back:
-     * whether nothing can be written any more; asked at each poll until then. revoked: by its owner. */
-    int (*give)(struct conn *conn, struct grant *grant, struct fabric_grant *words);
-    bool (*take_back)(struct endpoint *endpoint, struct grant *grant);
-    void (*revoked)(struct conn *conn, const struct grant *grant);
 
     /* How soon a poll must come although nothing wakes; UINT64_MAX: it need not. */
     uint64_t (*interval_ns)(const struct endpoint *endpoint);
@@ -150,8 +141,7 @@ struct endpoint {
     struct fabric_endpoint base;
     const struct conn_backend *backend;
     const struct conn_fabric *fabric;
-    struct zone *zone;     /* NULL: there is none */
-    struct grants *grants; /* grants.h */
+    struct zone *zone; /* NULL: there is none */
     uint32_t block_limit;
     uint32_t index;
     int epoll_fd;  /* what a reactor sleeps on */

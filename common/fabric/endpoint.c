@@ -74,7 +74,6 @@ void endpoint_close(struct fabric_endpoint *base)
     endpoint_end(endpoint);
     if (endpoint->zone && endpoint->backend->zone_close)
         endpoint->backend->zone_close(endpoint->zone);
-    grants_close(endpoint);
     free(endpoint->zone);
     endpoint->backend->free(endpoint);
     endpoint_free(endpoint);
@@ -151,14 +150,7 @@ int zone_shut_out(struct fabric_zone *base, uint32_t server, uint64_t incarnatio
     return 0;
 }
 
-static bool is_over(const struct fabric_zone *base, const struct fabric_shut_out *out)
-{
-    const struct zone *zone = (const struct zone *)base;
-
-    return zone->sealed >= out->sealed && !grants_are_of(zone->endpoint, out);
-}
-
 unsigned zone_shut_out_events(struct zone *zone, struct fabric_event *events, unsigned max)
 {
-    return shut_out_events(&zone->base, zone->pm, is_over, events, max);
+    return shut_out_events(&zone->base, zone->pm, zone->sealed, events, max);
 }

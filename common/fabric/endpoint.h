@@ -6,7 +6,6 @@
 #ifndef FABRIC_ENDPOINT_H
 #define FABRIC_ENDPOINT_H
 
-#include "common/fabric/grants.h"
 #include "common/fabric/window.h"
 
 enum { ZONE_MIN_DEPTH = 2, ZONE_MAX_DEPTH = 1024 };
@@ -61,7 +60,6 @@ int zone_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnatio
     .endpoint_source = endpoint_source, .poll = endpoint_poll, .flush = endpoint_flush,            \
     .conn_close = conn_close, .rowan_room = window_rowan_room, .rowan_post = window_rowan_post,    \
     .zone_open = zone_open, .zone_post = zone_post, .close_segment = zone_close_segment,           \
-    .shut_out = zone_shut_out, .grant = grants_give, .revoke = grants_revoke,                      \
-    .write = window_bulk_write
+    .shut_out = zone_shut_out
 
 #endif

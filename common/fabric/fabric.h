@@ -13,8 +13,8 @@
  *  F3  When a connection breaks, what was in flight is unknown: any part of it may have landed, or
  *      may have arrived as a message. The CLOSED event is the last of that connection.
  *
- *  F4  A message is copied when it is sent. Blocks and bulk writes lie in registered memory, which must not change
- *      until LANDED or WRITTEN says so. After CLOSED or fabric_conn_close nothing reads it any more.
+ *  F4  A message is copied when it is sent. Blocks lie in registered memory, which must not change until
+ *      LANDED says so. After CLOSED or fabric_conn_close nothing reads it any more.
  *
  *  F5  A received message's bytes belong to the receiver until it releases the message; messages
  *      may be released in any order. While too much is unreleased, the sender has no room.
@@ -30,22 +30,14 @@
  *
  *  F9  Nothing blocks. A full queue answers ROWAN_EAGAIN and has changed nothing.
  *
- *  F10 A WRITTEN event says: that bulk write, and those before it on the connection, are visible in
- *      the memory that the peer granted, and durable there as its PM promises. A write outside of a
- *      live grant harms nobody and ends the connection. Every grant ends in one REVOKED event; nothing
- *      is written under it afterwards, and before it the memory may serve nothing else. A device may give
- *      a revoked grant's key again: who does not trust the peer to have forgotten it closes the connection
- *      before the range, or any other, is granted to somebody else.
- *
  *  F11 A newer connection of a server's role to an endpoint ends the older one of the same role and incarnation, before
  *      the peer can send on the newer one: nothing of the older lands behind what is sent again on the newer.
  *
- *  F12 A SHUT_OUT event says: nothing that the server which was shut out has sent, or sends, lands in this zone or is
- *      written under a grant any more, wherever it was stopped; its REVOKED events came before, and what has landed
- *      is durable. A VOID event, before the SEALED one of its segment, names bytes of it that do not count, though
- *      somebody may store there until the segment is quiet. The zone's owner stores in the zone's PM, before it polls
- *      again, that nobody reads them: so at SHUT_OUT that is durable, too. A block that is whole there when VOID is
- *      told stays so, and may count.
+ *  F12 A SHUT_OUT event says: nothing that the server which was shut out has sent, or sends, lands in this zone any
+ *      more, wherever it was stopped, and what has landed is durable. A VOID event, before the SEALED one of its
+ *      segment, names bytes of it that do not count, though somebody may store there until the segment is quiet. The
+ *      zone's owner stores in the zone's PM, before it polls again, that nobody reads them: so at SHUT_OUT that is
+ *      durable, too. A block that is whole there when VOID is told stays so, and may count.
  *
  * An endpoint belongs to one role on one thread: all its calls, its connections and its landing
  * zone are that thread's. Different endpoints of a fabric may be used by different threads.
@@ -76,9 +68,7 @@ enum {
     FABRIC_MAX_MESSAGE_BYTES = (1 << 20) + 4096, /* a value of 1 MiB, a key of 1 KiB, headers */
     FABRIC_MAX_IOV = 40,                         /* pieces of one message */
     FABRIC_MAX_ZONE_SENDERS = 256,               /* connections that send into one landing zone */
-    FABRIC_MAX_GRANTS = 64,                      /* live ones of one endpoint */
     FABRIC_MAX_SHUT_OUT = 64,                    /* servers, of one landing zone */
-    FABRIC_MAX_WRITE_BYTES = 4 << 20,            /* of one bulk write */
     FABRIC_WHY_BYTES = 544,
 };
 
@@ -119,11 +109,9 @@ enum fabric_event_kind {
     FABRIC_CLOSED,   /* broken, refused or closed by the peer; `error` says which; the connection is
                        gone when the next fabric_poll is called. Not after fabric_close */
     FABRIC_MESSAGE, /* a message came: `data`, `bytes`, `message` and `conn`; the event says no more */
-    FABRIC_LANDED,  /* F2: `context` */
-    FABRIC_SEALED,  /* F7: `context` as given to fabric_zone_post; `quiet` */
-    FABRIC_QUIET,   /* F7: for a segment whose SEALED event was not quiet yet */
-    FABRIC_WRITTEN, /* F10: `context` as given to fabric_write */
-    FABRIC_REVOKED, /* F10: `context` as given to fabric_grant; `conn` is NULL */
+    FABRIC_LANDED, /* F2: `context` */
+    FABRIC_SEALED, /* F7: `context` as given to fabric_zone_post; `quiet` */
+    FABRIC_QUIET,  /* F7: for a segment whose SEALED event was not quiet yet */
     FABRIC_VOID, /* F12: `data` and `bytes` in the zone's PM, `context` as given to fabric_zone_post */
     FABRIC_SHUT_OUT, /* F12: `context` as given to fabric_shut_out; `error`: ROWAN_EIO if a sync has failed, so that
                       * nobody knows what is durable */
@@ -139,11 +127,6 @@ struct fabric_event {
     const void *data; /* 8 B-aligned */
     uint64_t message; /* names the message for fabric_message_release */
     struct fabric_identity peer;
-};
-
-/* Leave to write into memory of the one who gave it. Travels to the peer in a message, as it is. */
-struct fabric_grant {
-    uint64_t words[4];
 };
 
 /* What the hardware or backend can do. */
@@ -182,11 +165,6 @@ struct fabric_ops {
     void (*close_segment)(struct fabric_zone *zone);
     int (*shut_out)(struct fabric_zone *zone, uint32_t server, uint64_t incarnation,
                     uint64_t context);
-    int (*grant)(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
-                 struct fabric_grant *out);
-    void (*revoke)(struct fabric_conn *conn, const struct fabric_grant *grant);
-    int (*write)(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
-                 const void *data, uint32_t bytes, uint64_t context);
 };
 
 /* The heads of every backend's structs. */
@@ -301,8 +279,8 @@ static inline const struct fabric_caps *fabric_caps(const struct fabric *fabric)
     return &fabric->caps;
 }
 
-/* fabric_register: blocks and bulk writes may be sent straight from `pm`, and its bytes may be
- * landing zone. Before the endpoints that use it. Errors: ROWAN_ETOOMANY; verbs: ROWAN_EUNSUPPORTED (memory, or a
+/* fabric_register: blocks may be sent straight from `pm`, and its bytes may be landing zone. Before the endpoints
+ * that use it. Errors: ROWAN_ETOOMANY; verbs: ROWAN_EUNSUPPORTED (memory, or a
  * durability, that RDMA cannot have), EPERMISSION ENOMEM (locked memory). */
 static inline int fabric_register(struct fabric *fabric, struct pm *pm)
 {
@@ -480,7 +458,7 @@ static inline void fabric_close_segment(struct fabric_zone *zone)
 }
 
 /* fabric_shut_out: ends all connections that a server made to the zone's endpoint under an incarnation up to this one
- * (CLOSED, ROWAN_ECLOSED; messages that were not handed out are dropped), revokes its grants, and refuses new ones
+ * (CLOSED, ROWAN_ECLOSED; messages that were not handed out are dropped), and refuses new ones
  * (ROWAN_EREFUSED) until fabric_readmit. SHUT_OUT follows (F12); how soon, if the peer stands still, is the backend's
  * to say. Another call for the server before that takes the place of the first, with the higher incarnation.
  * Errors: ROWAN_ETOOMANY (FABRIC_MAX_SHUT_OUT others are shut out), and nothing has changed. */
@@ -493,41 +471,5 @@ static inline int fabric_shut_out(struct fabric_zone *zone, uint32_t server, uin
 /* fabric_readmit: the server is shut out no longer, so its place is free for another; fabric_endpoint_admit decides
  * again. If SHUT_OUT has not come it never does. One that is not shut out: nothing changes. */
 void fabric_readmit(struct fabric_zone *zone, uint32_t server);
-
-/* --- bulk writes ---
- *
- * They wait for nothing but the two processes and the wire: neither for a dry landing zone, nor for messages that
- * are held; and neither of these waits for them. */
-
-/* fabric_grant: lets the peer of this passive connection, a server that can send into this endpoint's
- * landing zone, write into [offset, offset + bytes) of the zone's PM. Both are multiples of 64; until
- * REVOKED only the peer writes there: the range is neither posted nor part of another grant. `context` comes
- * back with REVOKED. Errors: ROWAN_EINVALID ECLOSED ETOOMANY ENOMEM. */
-static inline int fabric_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes,
-                               uint64_t context, struct fabric_grant *out)
-{
-    return conn->ops->grant(conn, offset, bytes, context, out);
-}
-
-/* fabric_revoke: takes it back; REVOKED comes when nothing can be written any more, and says nothing of what
- * was being written. Who is told by the peer that it is done keeps the connection: a write that comes later
- * ends it. The end of the connection, on whichever side, revokes its grants too, before or after CLOSED; then,
- * and if the grant is revoked already, a call changes nothing. No event comes after the endpoint or its zone
- * are closed. */
-static inline void fabric_revoke(struct fabric_conn *conn, const struct fabric_grant *grant)
-{
-    conn->ops->revoke(conn, grant);
-}
-
-/* fabric_write: writes `bytes` (a multiple of 64, at most FABRIC_MAX_WRITE_BYTES) of registered memory to byte
- * `at` (likewise) of what the peer granted; it leaves with the next fabric_flush. The bytes must not change
- * until WRITTEN. No order is kept with blocks or messages; WRITTEN events come in the order of the calls. Whether
- * it lies inside of the grant the peer finds out (F10). Errors: ROWAN_EAGAIN (too many are not WRITTEN yet)
- * ECLOSED EINVALID ENOMEM. */
-static inline int fabric_write(struct fabric_conn *conn, const struct fabric_grant *grant,
-                               uint64_t at, const void *data, uint32_t bytes, uint64_t context)
-{
-    return conn->ops->write(conn, grant, at, data, bytes, context);
-}
 
 #endif

@@ -65,7 +65,7 @@ void fabric_readmit(struct fabric_zone *zone, uint32_t server)
     out->state = SHUT_OUT_UNUSED;
 }
 
-unsigned shut_out_events(struct fabric_zone *zone, struct pm *pm, shut_out_is_over *is_over,
+unsigned shut_out_events(struct fabric_zone *zone, struct pm *pm, uint64_t sealed,
                          struct fabric_event *events, unsigned max)
 {
     unsigned count = 0;
@@ -74,7 +74,7 @@ unsigned shut_out_events(struct fabric_zone *zone, struct pm *pm, shut_out_is_ov
         struct fabric_shut_out *out = &zone->shut_outs[i];
         int done;
 
-        if (out->state == SHUT_OUT_ENDING && is_over(zone, out)) {
+        if (out->state == SHUT_OUT_ENDING && sealed >= out->sealed) {
             out->state = SHUT_OUT_FENCING;
             out->ticket = pm_fence_start(pm);
         }

@@ -1,11 +1,12 @@
 /* shut_out.h - what backends share of F12: which servers are shut out of a landing zone, and when that is told. What
  * may still land of one, and when it no longer can, is the backend's own. Only backends and fabric.c include it.
  *
- * 1. ENDING: its connections are stopped, all its grants are being taken back, and no new ones are admitted.
- * 2. FENCING begins in a poll behind the one that told the last VOID and REVOKED events that SHUT_OUT follows: so the
+ * 1. ENDING: its connections are stopped, no new ones are admitted, and segments are still to be sealed into which it
+ *    may have sent.
+ * 2. FENCING begins in a poll behind the one that told the last VOID events that SHUT_OUT follows: so the
  *    fence covers what the zone's owner stored for them.
  *
- *   UNUSED -- shut_out_begin --> ENDING -- is_over --> FENCING -- fence done: SHUT_OUT --> TOLD
+ *   UNUSED -- shut_out_begin --> ENDING -- these are sealed --> FENCING -- fence done: SHUT_OUT --> TOLD
  *               ENDING, FENCING, TOLD -- shut_out_begin --> ENDING; -- fabric_readmit --> UNUSED
  */
 #ifndef FABRIC_SHUT_OUT_H
@@ -33,11 +34,9 @@ bool shut_out_forbids(const struct fabric_endpoint *endpoint, const struct fabri
 struct fabric_shut_out *shut_out_begin(struct fabric_endpoint *endpoint, struct fabric_zone *zone,
                                        uint32_t server, uint64_t incarnation, uint64_t context);
 
-/* Nothing of it lands or is written any more, and all of that was told, in events of earlier polls. */
-typedef bool shut_out_is_over(const struct fabric_zone *zone, const struct fabric_shut_out *out);
-
-/* SHUT_OUT events; each poll while `shut_out_waiting`, before any other event of it. `pm`: the zone's. */
-unsigned shut_out_events(struct fabric_zone *zone, struct pm *pm, shut_out_is_over *is_over,
+/* SHUT_OUT events; each poll while `shut_out_waiting`, before any other event of it. `pm`: the zone's; `sealed`: so many
+ * segments of it are. */
+unsigned shut_out_events(struct fabric_zone *zone, struct pm *pm, uint64_t sealed,
                          struct fabric_event *events, unsigned max);
 
 #endif

@@ -1,12 +1,10 @@
-/* window.c - the windows of Rowan sends and bulk writes; see window.h. */
+/* window.c - the window of Rowan sends; see window.h. */
 #include "common/fabric/window.h"
 
 #include <stdlib.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-
-/* --- Rowan sends --- */
 
 int window_init(struct send_window *window, uint32_t most)
 {
@@ -86,53 +84,5 @@ unsigned window_events(struct conn *conn, struct fabric_event *events, unsigned 
             .kind = FABRIC_LANDED,
             .conn = &conn->base,
             .context = window->batches[window->batch_head % WINDOW_BATCHES].context};
-    return count;
-}
-
-/* --- bulk writes --- */
-
-int window_bulk_write(struct fabric_conn *base, const struct fabric_grant *grant, uint64_t at,
-                      const void *data, uint32_t bytes, uint64_t context)
-{
-    struct conn *conn = (struct conn *)base;
-    const struct region *region;
-    struct write_window *writes;
-
-    if (conn->state != CONN_OPEN)
-        return ROWAN_ECLOSED;
-    if (!conn->window || bytes == 0 || !window_is_strided(bytes) || !window_is_strided(at) ||
-        bytes > FABRIC_MAX_WRITE_BYTES)
-        return ROWAN_EINVALID;
-    region = regions_find(&conn_endpoint(conn)->fabric->regions, data, bytes);
-    if (!region)
-        return ROWAN_EINVALID;
-    if (!conn->writes) {
-        conn->writes = calloc(1, sizeof *conn->writes);
-        if (!conn->writes)
-            return ROWAN_ENOMEM;
-    }
-    writes = conn->writes;
-    if (writes->added - writes->reported == WINDOW_WRITES)
-        return ROWAN_EAGAIN;
-    *window_write(writes, writes->added++) = (struct window_write){.data = data,
-                                                                   .bytes = bytes,
-                                                                   .key = region->key,
-                                                                   .grant = *grant,
-                                                                   .at = at,
-                                                                   .context = context};
-    conn_list_add(conn, LIST_DIRTY);
-    return 0;
-}
-
-unsigned window_write_events(struct conn *conn, struct fabric_event *events, unsigned max)
-{
-    struct write_window *writes = conn->writes;
-    unsigned count = 0;
-
-    for (; count < max && writes->reported < writes->written; writes->reported++)
-        events[count++] =
-            (struct fabric_event){.kind = FABRIC_WRITTEN,
-                                  .conn = &conn->base,
-                                  .context = window_write(writes, writes->reported)->context};
     return count;
 }

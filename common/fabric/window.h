@@ -1,9 +1,8 @@
-/* window.h - what backends share of sending: the checks of arguments, the window of Rowan sends and that of bulk
- * writes. How the bytes leave, and when they have landed, is the backend's own.
+/* window.h - what backends share of sending: the checks of arguments, and the window of Rowan sends. How the bytes
+ * leave, and when they have landed, is the backend's own.
  *
- * 1. landed <= posted <= added <= landed + `most`, in blocks since the beginning; written <= flushed <= added <=
- *    reported + WINDOW_WRITES, in bulk writes likewise.
- * 2. LANDED and WRITTEN events come in the order of the calls, one for a batch, one for a write (F2, F10).
+ * 1. landed <= posted <= added <= landed + `most`, in blocks since the beginning.
+ * 2. LANDED events come in the order of the calls, one for a batch (F2).
  */
 #ifndef FABRIC_WINDOW_H
 #define FABRIC_WINDOW_H
@@ -13,7 +12,7 @@
 #include "common/base/copy.h"
 #include "common/fabric/conn.h"
 
-enum { WINDOW_BATCHES = 1024, WINDOW_WRITES = 64 };
+enum { WINDOW_BATCHES = 1024 };
 
 struct window_block {
     const uint8_t *data;
@@ -40,23 +39,9 @@ struct send_window {
     struct window_batch batches[WINDOW_BATCHES];
 };
 
-struct window_write {
-    const uint8_t *data;
-    uint32_t bytes;
-    uint32_t key;              /* of its region */
-    struct fabric_grant grant; /* as the caller gave it: unchecked */
-    uint64_t at, context;
-    struct pm_ticket ticket; /* shm: of its fence, once stored */
-};
-
-struct write_window {
-    uint64_t added, flushed, written, reported;
-    struct window_write writes[WINDOW_WRITES];
-};
-
 /* --- arguments --- */
 
-/* Of a block, a bulk write, a grant, a place in one of these. */
+/* Of a block, or a segment's place. */
 static inline bool window_is_strided(uint64_t bytes)
 {
     return bytes % FABRIC_STRIDE == 0;
@@ -149,21 +134,9 @@ static inline bool window_has_landed(const struct send_window *window)
 /* LANDED events. */
 unsigned window_events(struct conn *conn, struct fabric_event *events, unsigned max);
 
-/* --- bulk writes --- */
-
-static inline struct window_write *window_write(struct write_window *writes, uint64_t number)
-{
-    return &writes->writes[number % WINDOW_WRITES];
-}
-
-/* WRITTEN events. */
-unsigned window_write_events(struct conn *conn, struct fabric_event *events, unsigned max);
-
 /* --- of the ops table; a connection that can send has a `window` --- */
 uint32_t window_rowan_room(const struct fabric_conn *conn);
 int window_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
 int window_rowan_post(struct fabric_conn *conn, uint64_t context);
-int window_bulk_write(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
-                      const void *data, uint32_t bytes, uint64_t context);
 
 #endif

@@ -159,11 +159,7 @@ def streams():
         head += b''.join(struct.pack('<H', size // 64) for size in sizes)
         return head + bytes(-len(head) % 8) + b''.join(pattern(size) for size in sizes)
 
-    def write_head(bytes_of, key, at, number=0):
-        return struct.pack('<IIQQQ', 0x4b4c4252, bytes_of, number, key, at)
-
-    what = {'greeting': b'\0', 'messages': b'\1', 'blocks': b'\2', 'frames': b'\3', 'bulk': b'\4', 'writes': b'\5',
-            'heads': b'\6'}
+    what = {'greeting': b'\0', 'messages': b'\1', 'blocks': b'\2', 'frames': b'\3'}
     write('tcp', 'hello', what['greeting'] + b'\1' + greeting(1))
     write('tcp', 'hello_blocks', what['greeting'] + b'\2' + greeting(2, 5))
     write('tcp', 'messages', what['messages'] + b'\3' + message(0, b'question') + message(1, b'') +
@@ -171,21 +167,15 @@ def streams():
     write('tcp', 'message_long', what['messages'] + b'\4' + message(0, pattern(200000))[:2000])
     write('tcp', 'blocks', what['blocks'] + b'\5' + frame(64, 128, 64) + frame(64) + frame(192, 64))
     write('tcp', 'block_cut', what['blocks'] + b'\6' + frame(64, 65536)[:1000])
-    write('tcp', 'hello_bulk', what['greeting'] + b'\2' + greeting(4, 5))
-    write('tcp', 'bulk', what['bulk'] + b'\6' + write_head(64, 77, 0) + pattern(64))
-    write('tcp', 'write', what['writes'] + b'\7' + pattern(1024) + write_head(64, 0, 0, 1) + pattern(64))
-    write('tcp', 'write_cut', what['writes'] + b'\1' + pattern(500))
-    write('tcp', 'head', what['heads'] + b'\7' + struct.pack('<HH', 16, 1) + pattern(1024))
-    write('tcp', 'head_beyond', what['heads'] + b'\7' + struct.pack('<HH', 64, 1) + pattern(3000))
     write('tcp', 'frames', what['frames'] + b'\7' + bytes([0, 1, 2]) + pattern(64 * 6) + frame(64))
 
 
 def verbs():
     def hello(kind, error=0, queue=0x1234, zone=1, timeout=16):
-        head = struct.pack('<8sIIIi', b'VRBRWAN1', 2, 2, kind, error)
+        head = struct.pack('<8sIIIi', b'VRBRWAN1', 3, 3, kind, error)
         if kind != 1:
             return head + bytes(104)
-        rc = struct.pack('<QIIIIIIII', 0x7f0000001000, 77, queue, 0x1235, 0x654321, zone, 256, 16, timeout)
+        rc = struct.pack('<QIIIIIIII', 0x7f0000001000, 77, queue, 0x654321, zone, 256, 16, timeout, 0)
         return (head + bytes(10) + b'\xff\xff\x0a\x01\x01\x01' +
                 struct.pack('<IIIIII', 0, 1024, 17, 0x111, 3, 0x5eed) +
                 (rc if queue else bytes(40)) + bytes(24))

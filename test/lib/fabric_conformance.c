@@ -1,6 +1,5 @@
 /* fabric_conformance.c - the rules of fabric.h, one case or more for each. A case's name begins
- * with its rule. Those of the landing zone (F6 to F9, F11, F12) are in fabric_conformance_zone.c,
- * those of bulk writes (F10) in fabric_conformance_bulk.c. */
+ * with its rule. Those of the landing zone (F6 to F9, F11, F12) are in fabric_conformance_zone.c. */
 #define TEST_FIXTURE open_three, close_three
 
 #include "test/lib/fabric_conformance.h"
@@ -535,12 +534,11 @@ TEST(what_an_endpoint_holds_goes_with_its_connection)
 
 int fabric_conformance_run(const char *group, const struct fabric_backend *under_test)
 {
-    const struct unit_case *lists[] = {unit_cases, conformance_zone_cases(),
-                                       conformance_bulk_cases()};
+    const struct unit_case *lists[] = {unit_cases, conformance_zone_cases()};
     struct CMUnitTest all[64];
     size_t count = 0;
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         assert_true(count + unit_list(lists[i], NULL, NULL) <= 64);
         count += unit_list(lists[i], (void *)(uintptr_t)under_test, all + count);
     }

@@ -19,6 +19,5 @@ extern struct world world;
 int open_three(void **state);
 int close_three(void **state);
 const struct unit_case *conformance_zone_cases(void);
-const struct unit_case *conformance_bulk_cases(void);
 
 #endif

@@ -298,8 +298,6 @@ TEST(a_segment_that_is_closed_is_sealed_and_blocks_go_on_in_the_next)
 
 /* --- F12: side 1 is shut out, side 2 is not --- */
 
-enum { GRANT_PLACE = 16 * MEGABYTE, GRANTED = 2 * MEGABYTE };
-
 static void shut_out_side_1(uint64_t context)
 {
     assert_int_equal(fabric_shut_out(world.sides[0].zone, 1, 101, context), 0);
@@ -387,45 +385,6 @@ TEST(f12_who_is_shut_out_is_refused_and_its_newer_incarnation_is_not)
     assert_int_equal(connect_as(101, &conn), ROWAN_EREFUSED);
     fabric_readmit(world.sides[0].zone, 1);
     assert_int_equal(connect_as(101, &conn), 0);
-}
-
-TEST(f12_grants_are_revoked_before_it_is_told)
-{
-    static uint8_t seen[GRANTED];
-    struct fabric_conn *writers[3], *owners[3];
-    struct fabric_grant grants[3];
-    struct side *owner = &world.sides[0];
-
-    for (unsigned polls = 0; polls < 12; polls += 1 + polls / 2) {
-        if (polls > 0)
-            open_three(state);
-        side_open_zone(&world, 0, 2, 2);
-        for (unsigned s = 1; s < 3; s++) {
-            world_connect(&world, s, 0, 0, &writers[s], &owners[s]);
-            assert_int_equal(fabric_grant(owners[s], GRANT_PLACE + (s - 1) * (uint64_t)GRANTED,
-                                          GRANTED, s, &grants[s]),
-                             0);
-            pattern_fill(seen, GRANTED, s);
-            pm_store(world.sides[s].pm, 0, seen, GRANTED);
-            assert_int_equal(
-                fabric_write(writers[s], &grants[s], 0, pm_at(world.sides[s].pm, 0), GRANTED, s),
-                0);
-        }
-        world_poll_times(&world, polls);
-        shut_out_side_1(9);
-        world_wait(&world, 0, FABRIC_SHUT_OUT, 1);
-        assert_int_equal(side_count(owner, FABRIC_REVOKED), 1);
-        assert_int_equal(side_event(owner, FABRIC_REVOKED, 0)->context, 1);
-        assert_true(side_event(owner, FABRIC_REVOKED, 0) < side_event(owner, FABRIC_SHUT_OUT, 0));
-        memcpy(seen, pm_at(owner->pm, GRANT_PLACE), GRANTED);
-        world_wait(&world, 2, FABRIC_WRITTEN, 1);
-        world_poll_times(&world, 200);
-        assert_memory_equal(seen, pm_at(owner->pm, GRANT_PLACE), GRANTED);
-        assert_true(pattern_is(pm_at(owner->pm, GRANT_PLACE + GRANTED), GRANTED, 2));
-        assert_int_equal(side_count(owner, FABRIC_REVOKED), 1);
-        if (polls + 1 + polls / 2 < 12)
-            close_three(state);
-    }
 }
 
 TEST(f12_as_many_are_shut_out_as_there_are_places)

@@ -84,7 +84,6 @@ void sim_conn_free(struct sim_conn *conn)
     queue_free(&conn->outgoing);
     queue_free(&conn->unreleased);
     free(conn->blocks);
-    free(conn->bulk);
     free(conn);
 }
 
@@ -128,7 +127,7 @@ void sim_conn_dirty(struct sim_conn *conn)
 bool sim_conn_rests(const struct sim_conn *conn)
 {
     return !conn->over && !conn->incoming.first && conn->closes_ns == WAKE_NEVER &&
-           sim_rowan_rests(conn) && sim_bulk_rests(conn);
+           sim_rowan_rests(conn);
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -155,7 +154,6 @@ uint64_t sim_conn_due_ns(const struct sim_conn *conn)
     if (conn->over)
         return 0;
     uint64_t due_ns = earlier(close_due_ns(conn), sim_rowan_due_ns(conn));
-    due_ns = earlier(due_ns, sim_bulk_due_ns(conn));
     return conn->incoming.first ? earlier(due_ns, item_due_ns(conn, conn->incoming.first)) : due_ns;
 }
 
@@ -166,7 +164,7 @@ bool sim_conn_has_work(const struct sim_conn *conn)
         return false;
     return close_due_ns(conn) <= now_ns ||
            (conn->incoming.first && item_due_ns(conn, conn->incoming.first) <= now_ns) ||
-           sim_rowan_has_work(conn) || sim_bulk_has_work(conn);
+           sim_rowan_has_work(conn);
 }
 
 static uint64_t arrival_ns(struct sim_conn *to)
@@ -255,7 +253,6 @@ static void sever(struct sim_conn *conn, struct sim_conn *closer)
     }
     for (int i = 0; i < 2; i++) {
         sim_rowan_cut(sides[i], sides[1 - i] != closer, sides[i] == closer);
-        sim_bulk_cut(sides[i], sides[1 - i] != closer, sides[i] == closer);
         cut_incoming(sides[i]);
     }
     conn->peer->peer = NULL;
@@ -299,7 +296,6 @@ static void end(struct sim_conn *conn, bool by_owner)
     while (conn->incoming.first)
         drop(conn, queue_pop(&conn->incoming));
     sim_rowan_end(conn, by_owner);
-    sim_bulk_end(conn);
     conn->state = CONN_BROKEN;
     conn->closes_ns = WAKE_NEVER;
     conn->over = true;

@@ -158,7 +158,6 @@ static void accept_conn(struct sim_endpoint *endpoint, struct sim_conn *active)
     passive->head.has_zone = active->endpoint->zone != NULL;
     passive->head.layout = active->head.layout = fabric_layout(&endpoint->head, &active->identity);
     passive->identity = active->identity;
-    passive->takes = active->head.has_zone && active->identity.kind == FABRIC_SERVER;
     sim_conn_push(passive, FABRIC_ACCEPTED, 0)->event.peer = active->identity;
     sim_conn_push(active, FABRIC_CONNECTED, active->context)->event.peer = endpoint->head.identity;
     sim_conn_journal(active, "was made");
@@ -285,7 +284,7 @@ bool sim_fabric_has_work(const struct fabric_endpoint *head)
         return true;
     if (endpoint->due_ns > sim_network_now(network))
         return false;
-    if (endpoint->grants_over || (endpoint->zone && sim_zone_has_work(endpoint->zone)))
+    if (endpoint->zone && sim_zone_has_work(endpoint->zone))
         return true;
     const struct sim_conn *conn = endpoint->busy;
     while (conn && !sim_conn_has_work(conn))
@@ -316,11 +315,7 @@ static unsigned fabric_sim_poll(struct fabric_endpoint *head, uint64_t now_ns,
         trace_event(endpoint, &events[i]);
     for (struct sim_conn *conn = endpoint->busy; conn; conn = conn->next_busy)
         sim_rowan_step(conn);
-    for (struct sim_conn *conn = endpoint->busy; conn; conn = conn->next_busy)
-        sim_bulk_step(conn);
     while (endpoint->zone && count < max && sim_zone_next(endpoint->zone, &events[count]))
-        trace_event(endpoint, &events[count++]);
-    while (count < max && sim_grants_next(endpoint, &events[count]))
         trace_event(endpoint, &events[count++]);
     endpoint->turn++;
     do {
@@ -328,7 +323,7 @@ static unsigned fabric_sim_poll(struct fabric_endpoint *head, uint64_t now_ns,
         count += round;
     } while (round > 0 && count < max);
     tidy_busy(endpoint, false);
-    endpoint->due_ns = count == max || endpoint->grants_over ? 0 : due_ns(endpoint);
+    endpoint->due_ns = count == max ? 0 : due_ns(endpoint);
     return count;
 }
 
@@ -341,7 +336,6 @@ static void fabric_sim_flush(struct fabric_endpoint *head)
         conn->dirty = false;
         sim_conn_flush(conn);
         sim_rowan_flush(conn);
-        sim_bulk_flush(conn);
     }
 }
 
@@ -450,9 +444,6 @@ static const struct fabric_ops SIM_FABRIC_OPS = {
     .zone_post = sim_zone_post,
     .close_segment = sim_close_segment,
     .shut_out = sim_shut_out,
-    .grant = sim_grant,
-    .revoke = sim_revoke,
-    .write = sim_write,
 };
 
 bool sim_address_is_valid(const char *address)

@@ -5,7 +5,6 @@
  *   sim_conn.c     connections and messages
  *   sim_rowan.c    Rowan sends: what is on its way to a landing zone
  *   sim_landing.c  landing zones: space, stores, sealing
- *   sim_bulk.c     bulk writes, and the grants they need
  *
  *  1. Whatever will happen at a later time is in the alarms; whatever may happen now is found by the poll of
  *     an endpoint whose due_ns is not later than now. Whoever changes something of a connection wakes it
@@ -72,7 +71,6 @@ struct sim_network {
     struct sim_conn_list connecting; /* state CONN_CONNECTING, oldest first */
     uint32_t opened;                 /* fabrics, since the beginning */
     uint64_t conns;                  /* likewise */
-    uint64_t grants;                 /* likewise */
     struct sim_alarms *alarms;
     uint64_t silence_at_ns; /* the next path falls silent; WAKE_NEVER */
     uint32_t host_count;
@@ -192,10 +190,7 @@ struct sim_conn {
     uint32_t batch_blocks;     /* of the open batch */
     uint64_t last_block_at_ns;
     struct sim_lander lander;
-    struct sim_wreck *wreck;     /* of the peer that was; for our zone */
-    struct sim_bulk *bulk;       /* what we write; NULL: nothing yet */
-    struct sim_bulk *bulk_wreck; /* of the peer that was; into what we granted */
-    bool takes; /* we have a zone for the peer, and were connected to: it may be granted memory */
+    struct sim_wreck *wreck; /* of the peer that was; for our zone */
 
     /* CONNECTING: to whom, as whom, and when that is heard. */
     struct sim_conn_link connecting;
@@ -244,10 +239,8 @@ struct sim_endpoint {
     struct sim_conn *busy, *last_busy;
     struct sim_conn *dirty;
     struct sim_zone *zone;
-    struct sim_grant *grants; /* FABRIC_MAX_GRANTS; NULL: none was given yet */
-    uint32_t grants_over;     /* of these, to report */
-    uint32_t turn;            /* which connection is polled first */
-    bool room;                /* a peer has made some for what was refused */
+    uint32_t turn; /* which connection is polled first */
+    bool room;     /* a peer has made some for what was refused */
 };
 
 /* --- sim_fabric.c --- */
@@ -364,27 +357,6 @@ void sim_rowan_end(struct sim_conn *conn, bool by_owner);
 
 /* one_sided: the owner is stopped, perhaps in the middle of a store. */
 void sim_rowan_stop(struct sim_conn *conn);
-
-/* --- sim_bulk.c: as for blocks --- */
-
-int sim_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
-              struct fabric_grant *out);
-void sim_revoke(struct fabric_conn *conn, const struct fabric_grant *grant);
-int sim_write(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
-              const void *data, uint32_t bytes, uint64_t context);
-void sim_bulk_flush(struct sim_conn *conn);
-void sim_bulk_step(struct sim_conn *conn);
-uint64_t sim_bulk_due_ns(const struct sim_conn *conn);
-bool sim_bulk_rests(const struct sim_conn *conn);
-bool sim_bulk_has_work(const struct sim_conn *conn);
-void sim_bulk_cut(struct sim_conn *writer, bool lands, bool gave_up);
-void sim_bulk_end(struct sim_conn *conn);
-void sim_bulk_stop(struct sim_conn *conn);
-
-/* REVOKED events; and no more, the memory has another owner soon. */
-bool sim_grants_next(struct sim_endpoint *endpoint, struct fabric_event *event);
-bool sim_grants_are_of(const struct sim_endpoint *endpoint, const struct fabric_shut_out *out);
-void sim_grants_close(struct sim_endpoint *endpoint);
 
 /* --- sim_landing.c --- */
 

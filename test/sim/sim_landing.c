@@ -79,7 +79,6 @@ void sim_zone_close(struct fabric_zone *head)
         zone->unquiet = old->next;
         free(old);
     }
-    sim_grants_close(zone->endpoint);
     zone->endpoint->zone = NULL;
     free(zone->posted);
     free(zone);
@@ -235,18 +234,12 @@ uint64_t sim_zone_due_ns(const struct sim_zone *zone)
     return zone->head.shut_out_waiting ? 0 : seal_due_ns(zone);
 }
 
-static bool is_over(const struct fabric_zone *head, const struct fabric_shut_out *out)
-{
-    const struct sim_zone *zone = (const struct sim_zone *)head;
-    return zone->reported >= out->sealed && !sim_grants_are_of(zone->endpoint, out);
-}
-
 /* Would sim_shut_out_events get on? */
 static bool shut_out_gets_on(const struct sim_zone *zone)
 {
     for (uint32_t i = 0; zone->head.shut_out_waiting && i < FABRIC_MAX_SHUT_OUT; i++) {
         const struct fabric_shut_out *out = &zone->head.shut_outs[i];
-        if ((out->state == SHUT_OUT_ENDING && is_over(&zone->head, out)) ||
+        if ((out->state == SHUT_OUT_ENDING && zone->reported >= out->sealed) ||
             (out->state == SHUT_OUT_FENCING && pm_fence_done(zone->pm, out->ticket)))
             return true;
     }
@@ -357,10 +350,8 @@ int sim_shut_out(struct fabric_zone *head, uint32_t server, uint64_t incarnation
     if (!out)
         return ROWAN_ETOOMANY;
     for (struct sim_conn *at = zone->endpoint->conns.first; at; at = at->link.next) {
-        if (!shut_out_is_of(out, &at->identity))
-            continue;
-        sim_conn_supersede(at);
-        sim_bulk_end(at);
+        if (shut_out_is_of(out, &at->identity))
+            sim_conn_supersede(at);
     }
     for (struct sim_lander *at = zone->landers.first; at; at = at->link.next) {
         if (!shut_out_is_of(out, &at->who))
@@ -379,7 +370,7 @@ unsigned sim_shut_out_events(struct sim_zone *zone, struct fabric_event *events,
 {
     if (zone->head.shut_out_waiting == 0)
         return 0;
-    return shut_out_events(&zone->head, zone->pm, is_over, events, max);
+    return shut_out_events(&zone->head, zone->pm, zone->reported, events, max);
 }
 
 /* --- stores --- */

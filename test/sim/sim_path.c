@@ -192,10 +192,8 @@ void sim_network_stop(struct sim_network *network, const char *address, bool sto
         if (at->fabric->host != host)
             continue;
         at->due_ns = 0;
-        for (struct sim_conn *conn = at->conns.first; stopped && conn; conn = conn->link.next) {
+        for (struct sim_conn *conn = at->conns.first; stopped && conn; conn = conn->link.next)
             sim_rowan_stop(conn);
-            sim_bulk_stop(conn);
-        }
         if (!stopped && at->zone)
             sim_zone_awake(at->zone);
     }

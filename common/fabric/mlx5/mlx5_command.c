@@ -233,7 +233,7 @@ void mlx5_encode_rtr(uint32_t qp, const struct mlx5_peer *peer,
     PUT(out, MODIFY_QPC, qpc, next_rcv_psn, peer->psn);
     PUT(out, MODIFY_QPC, qpc, log_rra_max, peer->log_reads);
     PUT(out, MODIFY_QPC, qpc, min_rnr_nak, peer->rnr_timer);
-    /* The fence's READ, and no WRITE: bulk writes have a queue pair of their own. */
+    /* The fence's READ, and no WRITE. */
     PUT(out, MODIFY_QPC, qpc, rre, 1);
     PUT(out, MODIFY_QPC, qpc, rwe, 0);
     put_path(out, &peer->path);

@@ -8,8 +8,6 @@
  *   shm_message.c  message rings
  *   shm_rowan.c    the sender's side of claims
  *   shm_zone.c     the owner's side of the landing zone
- *   shm_write.c    the writer's side of bulk writes
- *   shm_grant.c    the owner's side of them
  */
 #ifndef FABRIC_SHM_H
 #define FABRIC_SHM_H
@@ -150,8 +148,6 @@ struct shm_conn {
     uint32_t peer_slot;
 
     struct shm_rowan *rowan; /* NULL: the peer has no zone for us */
-    uint64_t stored;         /* bulk writes */
-    uint32_t stored_bytes;   /* of the next one */
     struct shm_out out;
     struct shm_in in;
 };
@@ -257,9 +253,6 @@ void shm_rowan_destroy(struct shm_rowan *rowan);
 /* A fence is not done: shm_rowan_destroy would wait for it. */
 bool shm_rowan_is_syncing(const struct shm_rowan *rowan);
 
-/* Whether LANDED and WRITTEN events may be given: not when the owner has revoked us; then the connection breaks. */
-bool shm_rowan_may_report(struct shm_conn *conn);
-
 /* Claims space for what is posted and stores it there. */
 void shm_rowan_push(struct shm_conn *conn);
 unsigned shm_rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max);
@@ -279,8 +272,6 @@ enum shm_step {
     STEP_CLAIMED,
     STEP_STORED,
     STEP_DONE,
-    STEP_BUSY,    /* of a bulk write: may be stored now */
-    STEP_WRITTEN, /* is stored */
 };
 typedef void shm_step_hook(enum shm_step step, struct shm_conn *conn);
 extern shm_step_hook *shm_step_hook_installed; /* NULL; set before threads start */
@@ -290,12 +281,6 @@ static inline void shm_step(enum shm_step at, struct shm_conn *conn)
     if (__builtin_expect(shm_step_hook_installed != NULL, 0))
         shm_step_hook_installed(at, conn);
 }
-
-/* --- shm_write.c --- */
-void shm_writer_push(struct shm_conn *conn);
-unsigned shm_writer_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max);
-bool shm_writer_rests(const struct shm_conn *conn);
-bool shm_writer_is_syncing(const struct shm_conn *conn);
 
 /* --- shm_zone.c --- */
 enum member_state { MEMBER_FREE, MEMBER_ACTIVE, MEMBER_LINGERING };
@@ -359,12 +344,5 @@ void zone_leave(struct shm_zone *zone, int member, int socket_fd);
 
 /* Fills in the zone's part of a welcome; `fds` stay the zone's. */
 void zone_describe(const struct shm_zone *zone, struct shm_welcome *welcome, int fds[2]);
-
-/* --- shm_grant.c --- */
-int shm_give(struct conn *conn, struct grant *grant, struct fabric_grant *words);
-bool shm_take_back(struct endpoint *endpoint, struct grant *grant);
-
-/* The member stores nothing any more. */
-void shm_grants_desert(struct endpoint *endpoint, uint32_t member);
 
 #endif

@@ -125,8 +125,7 @@ bool shm_conn_release(struct conn *base)
     struct shm_conn *conn = (struct shm_conn *)base;
 
     in_free_buffers(conn);
-    return conn->endpoint->base.closing || !conn->rowan ||
-           (!shm_rowan_is_syncing(conn->rowan) && !shm_writer_is_syncing(conn));
+    return conn->endpoint->base.closing || !conn->rowan || !shm_rowan_is_syncing(conn->rowan);
 }
 
 void shm_conn_destroy(struct conn *base)

@@ -239,7 +239,6 @@ static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, stru
     conn_supersede(&conn->base);
     if (conn->endpoint->zone && conn->base.peer.kind == FABRIC_SERVER)
         error = zone_join(conn->endpoint->zone, conn, &conn->zone_member);
-    conn->base.may_be_granted = conn->zone_member >= 0;
     return error;
 }
 

@@ -70,14 +70,6 @@ struct zone_sender {
     _Atomic uint32_t revoked; /* set by the owner: claim nothing more, report nothing more */
 };
 
-/* What one sender may write in bulk (shm_grant.c, G1 to G5). The owner writes all but the state, which the writer
- * moves, too. */
-struct zone_grant {
-    _Alignas(SHM_LINE) _Atomic uint64_t state; /* generation << 2 | enum grant_word */
-    _Atomic uint64_t offset, bytes;            /* in the owner's PM */
-    _Atomic uint64_t sender;                   /* whose it is */
-};
-
 /* Segment number n lives in slot n % depth. A word of an earlier generation counts as not written
  * yet, so nothing is cleared when a slot takes its next segment. */
 struct zone_slot {
@@ -91,7 +83,6 @@ struct zone_control {
     _Alignas(SHM_LINE) _Atomic uint64_t posted;   /* segments ever posted */
     _Alignas(SHM_LINE) _Atomic uint32_t wanted;   /* some sender's `want` is set */
     struct zone_sender senders[FABRIC_MAX_ZONE_SENDERS];
-    struct zone_grant grants[FABRIC_MAX_GRANTS];
     _Alignas(SHM_PAGE) struct zone_slot slots[];
 };
 
@@ -160,14 +151,6 @@ static inline uint32_t claim_end(uint64_t word)
     return claim_begin(word) + ((uint32_t)(word >> 34) & (CLAIM_STRIDES - 1)) + 1;
 }
 
-/* GRANT_VOID: neither granted nor in use. */
-enum grant_word { GRANT_VOID = 0, GRANT_GRANTED = 1, GRANT_BUSY = 2, GRANT_REVOKING = 3 };
-
-static inline uint64_t grant_pack(uint64_t generation, enum grant_word word)
-{
-    return generation << 2 | (uint64_t)word;
-}
-
 static inline uint64_t closed_pack(uint64_t segment, uint32_t claims)
 {
     return (segment + 1) << 16 | claims;
@@ -221,7 +204,6 @@ static_assert(sizeof(struct shm_ring) == 192, "shared layout");
 static_assert(sizeof(struct shm_channel) == SHM_PAGE, "shared layout");
 static_assert(offsetof(struct zone_control, senders) == 192, "shared layout");
 static_assert(sizeof(struct zone_sender) == SHM_LINE, "shared layout");
-static_assert(sizeof(struct zone_grant) == SHM_LINE, "shared layout");
 static_assert(sizeof(struct zone_slot) == 128 + 8 * ZONE_CLAIMS, "shared layout");
 static_assert(offsetof(struct zone_control, slots) == sizeof(struct zone_control), "shared layout");
 static_assert(sizeof(struct shm_hello) == 96 && sizeof(struct shm_welcome) == 128, "wire layout");

@@ -113,10 +113,6 @@ unsigned shm_move(struct conn *base, struct fabric_event *events, unsigned max)
         shm_rowan_push(conn);
     if (conn->rowan && conn_moves(base))
         count += shm_rowan_poll(conn, events, max);
-    if (base->writes && base->state == CONN_OPEN)
-        shm_writer_push(conn);
-    if (base->writes && conn_moves(base))
-        count += shm_writer_poll(conn, events + count, max - count);
     if (conn_moves(base))
         out_poll(conn);
     if (conn_moves(base))
@@ -129,18 +125,18 @@ bool shm_is_drained(const struct conn *conn)
     return in_is_empty((const struct shm_conn *)conn);
 }
 
-/* Blocks or bulk writes wait for a segment, or for a fence. */
+/* Blocks wait for a segment, or for a fence. */
 static bool waits_for_peer(const struct shm_conn *conn)
 {
-    return (conn->rowan && shm_rowan_rest(conn) != ROWAN_RESTS) || !shm_writer_rests(conn);
+    return conn->rowan && shm_rowan_rest(conn) != ROWAN_RESTS;
 }
 
 bool shm_has_work(const struct conn *base)
 {
     const struct shm_conn *conn = (const struct shm_conn *)base;
 
-    return base->state == CONN_BREAKING || (conn->rowan && shm_rowan_rest(conn) != ROWAN_RESTS) ||
-           !shm_writer_rests(conn) || !out_is_idle(conn) || !in_is_empty(conn);
+    return base->state == CONN_BREAKING || waits_for_peer(conn) || !out_is_idle(conn) ||
+           !in_is_empty(conn);
 }
 
 unsigned shm_poll_step(struct endpoint *base, struct fabric_event *events, unsigned max)
@@ -166,8 +162,6 @@ void shm_push(struct conn *base)
         conn_ring(conn);
     if (conn->rowan)
         shm_rowan_push(conn);
-    if (base->writes && base->state == CONN_OPEN)
-        shm_writer_push(conn);
     if (base->state == CONN_OPEN && waits_for_peer(conn))
         conn_list_add(base, LIST_ACTIVE);
 }
@@ -176,9 +170,6 @@ void shm_push(struct conn *base)
 
 static uint64_t conn_interval_ns(const struct shm_conn *conn)
 {
-    if (conn->base.state == CONN_OPEN && !shm_writer_rests(conn))
-        return shm_writer_is_syncing(conn) && !conn->endpoint->base.base.reactor ? 100 * NS_PER_US
-                                                                                 : NS_PER_MS;
     if (conn->base.state == CONN_OPEN && conn->rowan) {
         switch (shm_rowan_rest(conn)) {
         case ROWAN_FENCING: /* the reactor is woken when the fence is done */

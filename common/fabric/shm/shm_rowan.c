@@ -299,7 +299,8 @@ void shm_rowan_push(struct shm_conn *conn)
 
 /* --- S6 --- */
 
-bool shm_rowan_may_report(struct shm_conn *conn)
+/* Not when the owner has revoked us; then the connection breaks. */
+static bool may_report(struct shm_conn *conn)
 {
     if (!atomic_load_explicit(&conn->rowan->self->revoked, memory_order_seq_cst))
         return true;
@@ -325,7 +326,7 @@ unsigned shm_rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsi
         rowan->window.landed = fence->end;
         rowan->fence_head++;
     }
-    return window_has_landed(&rowan->window) && shm_rowan_may_report(conn)
+    return window_has_landed(&rowan->window) && may_report(conn)
                ? window_events(&conn->base, events, max)
                : 0;
 }

@@ -92,7 +92,6 @@ static void member_free(struct shm_zone *zone, uint32_t index)
     }
     member->state = MEMBER_FREE;
     member->conn = NULL;
-    shm_grants_desert(&zone->endpoint->base, index);
     atomic_store_explicit(&sender->intent, 0, memory_order_relaxed);
     atomic_store_explicit(&sender->want, 0, memory_order_relaxed);
 }
@@ -391,8 +390,6 @@ unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned 
 
     if (zone->unquiet_count > 0)
         count = report_quiet(zone, events, max);
-    if (grants_wait(&zone->endpoint->base))
-        count += grants_events(&zone->endpoint->base, events + count, max - count);
     while (over && count < max && is_closed(zone)) {
         count += walk_claims(zone, &budget, events + count, max - count, &over);
         over = over && count < max && seal(zone, &events[count]);
@@ -453,11 +450,7 @@ void zone_check(struct shm_zone *zone)
 
 uint64_t zone_interval_ns(const struct shm_zone *zone)
 {
-    const struct grants *grants = zone->endpoint->base.grants;
-
-    if (grants && grants->over > 0)
-        return 1;
-    if (is_closed(zone) || (grants && grants->ending > 0))
+    if (is_closed(zone))
         return 2 * NS_PER_MS;
     return zone->lingering > 0 || zone->unquiet_count > 0 ? 20 * NS_PER_MS : UINT64_MAX;
 }

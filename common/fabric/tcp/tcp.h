@@ -11,9 +11,7 @@
  *   tcp_rowan.c    the sender's side of Rowan sends
  *   tcp_landing.c  the receiver's side of them: from the socket into the zone
  *   tcp_zone.c     the landing zone: places, cut blocks, sealing
- *   tcp_write.c    the sender's side of bulk writes
- *   tcp_grant.c    the receiver's side of them: grants, from the socket into what is granted
- *   tcp_receipt.c  fences and acknowledgements of both, blocks and bulk writes
+ *   tcp_receipt.c  fences and acknowledgements of what has landed
  */
 #ifndef FABRIC_TCP_H
 #define FABRIC_TCP_H
@@ -64,7 +62,7 @@ enum {
 #define TCP_PAUSE_NS     (50 * NS_PER_MS) /* before the next accept, without descriptors */
 #define TCP_HANDSHAKE_NS (5 * NS_PER_S)
 #define TCP_HALF_OPEN_NS (1 * NS_PER_S) /* half-open longer than this: may be closed for another */
-#define TCP_CUT_NS       (1 * NS_PER_S) /* age of a cut block, or of a bulk write's last bytes */
+#define TCP_CUT_NS       (1 * NS_PER_S) /* age of a cut block */
 #define TCP_UNREAD_NS    (500 * NS_PER_MS) /* a large message nobody reads, in memory others want */
 #define TCP_WAIT_NS      (2 * NS_PER_US)   /* between looks at the sockets while awake */
 
@@ -90,9 +88,7 @@ enum tcp_list_kind {
     LIST_LANDING,    /* blocks can be read */
     LIST_NO_SEGMENT, /* blocks wait for a segment */
     LIST_CUT,        /* has a cut block in the zone */
-    LIST_FENCING,    /* blocks or bulk writes have arrived that are not acknowledged */
-    LIST_BULK,       /* bulk writes can be read */
-    LIST_WRITING,    /* a bulk write has come in part */
+    LIST_FENCING,    /* blocks have landed that are not acknowledged */
     TCP_LISTS,
 };
 
@@ -176,7 +172,7 @@ static inline void socket_was_read(struct tcp_socket *socket, ssize_t got, size_
 struct tcp_conn {
     struct conn base;
     struct tcp_endpoint *endpoint;
-    struct tcp_socket messages, blocks, bulk;
+    struct tcp_socket messages, blocks;
     uint64_t token;
     union tcp_address address; /* active */
 
@@ -189,7 +185,6 @@ struct tcp_conn {
 
     struct tcp_sender *sender;   /* active, and the peer has a zone for us */
     struct tcp_landing *landing; /* passive, and we have one for the peer */
-    struct tcp_bulk *bulk_in;    /* passive, likewise */
 };
 
 /* --- tcp_poll.c --- */
@@ -205,7 +200,7 @@ uint64_t tcp_interval_ns(const struct endpoint *endpoint);
 /* Errors: ROWAN_ENOMEM. `fd` is the connection's on success. */
 int tcp_conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn **out);
 
-enum tcp_socket_kind { SOCKET_MESSAGES, SOCKET_BLOCKS, SOCKET_BULK }; /* two bits of a tag */
+enum tcp_socket_kind { SOCKET_MESSAGES, SOCKET_BLOCKS }; /* one bit of a tag */
 
 /* Watches a socket of the connection. Errors: ROWAN_ETOOMANY. */
 int tcp_conn_watch(struct tcp_conn *conn, int fd, enum tcp_socket_kind kind, bool again);
@@ -223,9 +218,6 @@ bool tcp_may_accept(const struct tcp_endpoint *endpoint);
 
 /* The next step of a handshake, after something happened on a socket. */
 void tcp_connect_step(struct tcp_conn *conn);
-
-/* Starts to make the third socket, or goes on with it. True: it is usable. */
-bool tcp_bulk_step(struct tcp_conn *conn);
 
 /* --- tcp_socket.c --- */
 
@@ -298,32 +290,19 @@ void tcp_outs_fini(struct tcp_endpoint *endpoint);
 
 /* --- tcp_rowan.c --- */
 
-/* Counts that the peer sends; a read may cut one. */
-struct tcp_count {
-    uint32_t got;
-    uint8_t bytes[8];
-};
-
-struct tcp_writer {
-    bool usable;    /* the socket */
-    uint64_t begun; /* bulk writes */
-    uint64_t
-        sent; /* bytes of the write before `begun`, its head included; all: none is on its way */
-    struct tcp_write_head head;
-    struct tcp_count count;
-};
-
 struct tcp_sender {
     struct send_window window;
-    struct tcp_writer writer;
     uint64_t framed; /* blocks */
 
     /* The frame on its way: the last `frame_blocks` before `framed`. */
     uint32_t frame_blocks;
     uint32_t head_bytes;
     uint64_t frame_bytes, frame_sent; /* equal: none */
-    struct tcp_count count;
     uint8_t head[TCP_FRAME_HEAD_BYTES];
+
+    /* The peer's count on its way: a read may cut it. */
+    uint32_t count_got;
+    uint8_t count[8];
 };
 
 /* Errors: ROWAN_ENOMEM. */
@@ -348,13 +327,13 @@ void landing_poll(struct tcp_endpoint *endpoint);
 /* Closes those whose cut block is too old. */
 void landing_check(struct tcp_endpoint *endpoint);
 
-/* The receipt of its blocks; NULL: it has none. */
+/* The receipt of its blocks; it has a landing. */
 struct tcp_receipt *landing_receipt(struct tcp_conn *conn);
 
 /* --- tcp_receipt.c ---
  *
- * acknowledged <= durable <= received, in whole blocks or bulk writes. One fence covers all that a poll has
- * read, of all connections; the acknowledgement is one count (F2, F10). Two fences may be under way: one that
+ * acknowledged <= durable <= received, in whole blocks. One fence covers all that a poll has
+ * read, of all connections; the acknowledgement is one count (F2). Two fences may be under way: one that
  * is being synced, and the next, which grows as long as that has not begun. */
 enum { RECEIPT_FENCES = 2 };
 
@@ -369,31 +348,8 @@ struct tcp_receipt {
     uint64_t ack;
 };
 
-/* At the sender: reads counts of what has landed or is written, in `value`; they rise, to `limit` at most, or the
- * connection is broken. */
-void tcp_conn_read_count(struct tcp_conn *conn, struct tcp_socket *socket, struct tcp_count *count,
-                         uint64_t *value, uint64_t limit);
-
-/* Sends pieces of `asked` bytes in all; how many bytes of these left. */
-uint64_t tcp_conn_write(struct tcp_conn *conn, struct tcp_socket *socket,
-                        const struct iovec *pieces, unsigned count, uint64_t asked);
-
 /* Fences what arrived, and acknowledges what is durable. */
 void receipts_fence(struct tcp_endpoint *endpoint);
-
-/* --- tcp_write.c --- */
-void writer_push(struct tcp_conn *conn);
-unsigned writer_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
-bool writer_has_events(const struct tcp_conn *conn);
-
-/* --- tcp_grant.c --- */
-void tcp_revoked(struct conn *conn, const struct grant *grant);
-
-/* A socket for bulk writes has come for the connection. Errors: ROWAN_ENOMEM EINVALID. */
-int bulk_join(struct tcp_conn *conn);
-void bulk_poll(struct tcp_endpoint *endpoint);
-void bulk_check(struct tcp_endpoint *endpoint);
-struct tcp_receipt *bulk_receipt(struct tcp_conn *conn);
 
 /* --- tcp_zone.c --- */
 int tcp_zone_open(struct zone *zone);

@@ -14,7 +14,7 @@ int tcp_conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn 
     if (!conn)
         return ROWAN_ENOMEM;
     conn->endpoint = endpoint;
-    conn->messages.fd = conn->blocks.fd = conn->bulk.fd = -1;
+    conn->messages.fd = conn->blocks.fd = -1;
     conn_init(&conn->base, &endpoint->base, active);
     if (!active)
         conn_list_add(&conn->base, LIST_HALF_OPEN);
@@ -52,7 +52,6 @@ void tcp_conn_stop(struct conn *base)
     landing_end(conn);
     drop_socket(conn->endpoint, &conn->messages);
     drop_socket(conn->endpoint, &conn->blocks);
-    drop_socket(conn->endpoint, &conn->bulk);
 }
 
 void tcp_conn_destroy(struct conn *base)
@@ -63,6 +62,5 @@ void tcp_conn_destroy(struct conn *base)
     tcp_out_fini(conn);
     landing_destroy(conn);
     sender_destroy(conn->sender);
-    free(conn->bulk_in);
     free(conn);
 }

@@ -14,8 +14,6 @@
  * 3. Without descriptors nobody is accepted for TCP_PAUSE_NS; the log says so at most every 10 s.
  * 4. The port of a server that is gone may be the one that the kernel gives our own socket: then it
  *    connects to itself and reads its own hello. That is nobody.
- * 5. The third socket, for bulk writes, is made like the second, but when the connection is open and something
- *    is to be written. If it cannot be made the connection ends.
  */
 #include <string.h>
 #include <unistd.h>
@@ -172,25 +170,6 @@ static void step_active(struct tcp_conn *conn)
         conn_break(&conn->base, error, false);
 }
 
-/* 5 */
-bool tcp_bulk_step(struct tcp_conn *conn)
-{
-    int error = 0;
-
-    if (conn->bulk.fd < 0) {
-        conn->base.since_ns = 0;
-        conn_list_add(&conn->base, LIST_HANDSHAKE);
-        error = dial(conn, &conn->bulk, SOCKET_BULK);
-    }
-    if (!error)
-        error = greet(conn, &conn->bulk, GREETING_BULK);
-    if (!error)
-        conn_list_remove(&conn->base, LIST_HANDSHAKE);
-    else if (error != ROWAN_EAGAIN)
-        conn_break(&conn->base, ROWAN_ECLOSED, true);
-    return !error;
-}
-
 /* --- passive --- */
 
 static int admit(struct tcp_conn *conn)
@@ -231,44 +210,24 @@ static void answer_messages(struct tcp_conn *conn, int error)
     }
 }
 
-/* The socket that `conn` came with becomes one of an older connection's. False: it cannot. */
-static bool adopt(struct tcp_conn *first, struct tcp_socket *socket, enum tcp_socket_kind kind,
-                  struct tcp_conn *conn)
-{
-    const struct tcp_greeting welcome = greeting_make(first, GREETING_WELCOME);
-
-    *socket = (struct tcp_socket){.fd = conn->messages.fd, .writable = true};
-    conn->messages.fd = -1;
-    tcp_widen(socket->fd, kind);
-    return tcp_conn_watch(first, socket->fd, kind, true) == 0 &&
-           greeting_send(socket->fd, &welcome);
-}
-
 /* The socket becomes the second one of the connection that its token names. */
 static void answer_blocks(struct tcp_conn *conn)
 {
+    struct tcp_greeting welcome;
+
     for (CONN_EACH(tcp_conn, first, &conn->endpoint->base, LIST_HANDSHAKE)) {
         if (first->base.active || first->base.state != CONN_JOINING ||
             first->token != conn->greeting.token)
             continue;
-        if (adopt(first, &first->blocks, SOCKET_BLOCKS, conn))
+        first->blocks = (struct tcp_socket){.fd = conn->messages.fd, .writable = true};
+        conn->messages.fd = -1;
+        tcp_widen(first->blocks.fd, SOCKET_BLOCKS);
+        welcome = greeting_make(first, GREETING_WELCOME);
+        if (tcp_conn_watch(first, first->blocks.fd, SOCKET_BLOCKS, true) == 0 &&
+            greeting_send(first->blocks.fd, &welcome))
             conn_opened(&first->base);
         else
             conn_end(&first->base);
-        break;
-    }
-    conn_end(&conn->base);
-}
-
-/* The socket becomes the third one of a connection that is open. */
-static void answer_bulk(struct tcp_conn *conn)
-{
-    for (CONN_EACH(tcp_conn, first, &conn->endpoint->base, LIST_ALL)) {
-        if (first->base.state != CONN_OPEN || !first->landing ||
-            first->token != conn->greeting.token)
-            continue;
-        if (bulk_join(first) == 0 && !adopt(first, &first->bulk, SOCKET_BULK, conn))
-            conn_break(&first->base, ROWAN_ECLOSED, true);
         break;
     }
     conn_end(&conn->base);
@@ -289,8 +248,6 @@ static void step_passive(struct tcp_conn *conn)
         conn_end(&conn->base);
     else if (conn->greeting.kind == GREETING_BLOCKS)
         answer_blocks(conn);
-    else if (conn->greeting.kind == GREETING_BULK)
-        answer_bulk(conn);
     else
         answer_messages(conn, conn->greeting.kind == GREETING_MESSAGES ? 0 : ROWAN_EFORMAT);
 }

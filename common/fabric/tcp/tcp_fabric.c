@@ -59,7 +59,6 @@ static const struct conn_backend backend = {
     .push = tcp_push,
     .stop = tcp_conn_stop,
     .destroy = tcp_conn_destroy,
-    .revoked = tcp_revoked,
     .interval_ns = tcp_interval_ns,
 };
 

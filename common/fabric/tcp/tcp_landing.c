@@ -71,7 +71,6 @@ int landing_create(struct tcp_conn *conn)
         return ROWAN_ENOMEM;
     conn->landing->head_need = sizeof(struct tcp_frame_head);
     endpoint->zone_members++;
-    conn->base.may_be_granted = true;
     return 0;
 }
 
@@ -326,5 +325,5 @@ void landing_check(struct tcp_endpoint *endpoint)
 
 struct tcp_receipt *landing_receipt(struct tcp_conn *conn)
 {
-    return conn->landing ? &conn->landing->receipt : NULL;
+    return &conn->landing->receipt;
 }

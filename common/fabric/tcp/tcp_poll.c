@@ -11,7 +11,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/fabric/grants.h"
 #include "common/fabric/tcp/tcp.h"
 
 enum { EPOLL_EVENTS = 256 };
@@ -28,23 +27,11 @@ static void blocks_event(struct tcp_conn *conn)
         conn_list_add(&conn->base, LIST_DIRTY);
 }
 
-static void bulk_event(struct tcp_conn *conn)
-{
-    if (conn->bulk_in && conn->bulk.readable)
-        conn_list_add(&conn->base, LIST_BULK);
-    if (conn->base.writes && conn->bulk.readable)
-        conn_list_add(&conn->base, LIST_ACTIVE);
-    if (conn->base.writes)
-        conn_list_add(&conn->base, LIST_DIRTY);
-}
-
 static void socket_event(uint64_t tag, uint32_t what)
 {
-    struct tcp_conn *conn = (struct tcp_conn *)(uintptr_t)(tag & ~UINT64_C(3));
-    const enum tcp_socket_kind kind = (enum tcp_socket_kind)(tag & 3);
-    struct tcp_socket *socket = kind == SOCKET_BULK     ? &conn->bulk
-                                : kind == SOCKET_BLOCKS ? &conn->blocks
-                                                        : &conn->messages;
+    struct tcp_conn *conn = (struct tcp_conn *)(uintptr_t)(tag & ~UINT64_C(1));
+    const enum tcp_socket_kind kind = (enum tcp_socket_kind)(tag & 1);
+    struct tcp_socket *socket = kind == SOCKET_BLOCKS ? &conn->blocks : &conn->messages;
 
     if (conn->base.state >= CONN_BREAKING)
         return;
@@ -60,10 +47,6 @@ static void socket_event(uint64_t tag, uint32_t what)
         return;
     if (socket == &conn->blocks) {
         blocks_event(conn);
-        return;
-    }
-    if (socket == &conn->bulk) {
-        bulk_event(conn);
         return;
     }
     if (socket->readable && !conn->in.stopped)
@@ -92,7 +75,6 @@ static void check_deadlines(struct tcp_endpoint *endpoint)
     endpoint->checked_ns = endpoint->base.now_ns;
     conn_check_handshakes(&endpoint->base, TCP_HANDSHAKE_NS);
     landing_check(endpoint);
-    bulk_check(endpoint);
     tcp_in_check(endpoint);
     tcp_out_check(endpoint);
 }
@@ -110,8 +92,6 @@ static void poll_sockets(struct tcp_endpoint *endpoint)
         tcp_connect_accept(endpoint);
     if (endpoint->base.lists[LIST_LANDING].first)
         landing_poll(endpoint);
-    if (endpoint->base.lists[LIST_BULK].first)
-        bulk_poll(endpoint);
     if (looks && !endpoint->more_events && now_ns - endpoint->checked_ns >= TCP_CHECK_NS)
         check_deadlines(endpoint);
     if (endpoint->base.lists[LIST_FENCING].first)
@@ -127,8 +107,6 @@ unsigned tcp_move(struct conn *base, struct fabric_event *events, unsigned max)
 
     if (conn->sender)
         count += sender_poll(conn, events, max);
-    if (base->writes && conn_moves(base))
-        count += writer_poll(conn, events + count, max - count);
     if (conn_moves(base))
         count += tcp_in_poll(conn, events + count, max - count);
     return count;
@@ -146,21 +124,15 @@ bool tcp_has_work(const struct conn *base)
 
     if (base->state == CONN_BREAKING)
         return may_read;
-    return (may_read && tcp_in_has_work(conn)) || sender_has_events(conn) ||
-           writer_has_events(conn);
+    return (may_read && tcp_in_has_work(conn)) || sender_has_events(conn);
 }
 
 unsigned tcp_poll_step(struct endpoint *base, struct fabric_event *events, unsigned max)
 {
     struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base;
-    unsigned count = 0;
 
     poll_sockets(endpoint);
-    if (endpoint->zone)
-        count = zone_poll_sealed(endpoint->zone, events, max);
-    if (grants_wait(base))
-        count += grants_events(base, events + count, max - count);
-    return count;
+    return endpoint->zone ? zone_poll_sealed(endpoint->zone, events, max) : 0;
 }
 
 void tcp_push(struct conn *base)
@@ -171,8 +143,6 @@ void tcp_push(struct conn *base)
         tcp_out_push(conn);
     if (conn->sender && base->state == CONN_OPEN)
         sender_push(conn);
-    if (base->writes && base->state == CONN_OPEN)
-        writer_push(conn);
 }
 
 /* --- sleep --- */
@@ -192,14 +162,13 @@ uint64_t tcp_interval_ns(const struct endpoint *base)
     const struct conn_list *lists = base->lists;
 
     if (lists[LIST_ACTIVE].first || lists[LIST_LANDING].first || lists[LIST_DIRTY].first ||
-        lists[LIST_BULK].first || grants_wait(base) || endpoint->more_events ||
-        tcp_may_accept(endpoint))
+        endpoint->more_events || tcp_may_accept(endpoint))
         return 1;
     if (lists[LIST_FENCING].first) /* the owner of the PM is woken, who may be another */
         return 500 * NS_PER_US;
-    if (lists[LIST_CUT].first || lists[LIST_WRITING].first || lists[LIST_HANDSHAKE].first ||
-        lists[LIST_NO_MEMORY].first || lists[LIST_BEGUN].first || lists[LIST_DEAD].first ||
-        endpoint->listen_ready || slab_wanted(&endpoint->slabs))
+    if (lists[LIST_CUT].first || lists[LIST_HANDSHAKE].first || lists[LIST_NO_MEMORY].first ||
+        lists[LIST_BEGUN].first || lists[LIST_DEAD].first || endpoint->listen_ready ||
+        slab_wanted(&endpoint->slabs))
         return TCP_PAUSE_NS;
     return UINT64_MAX;
 }

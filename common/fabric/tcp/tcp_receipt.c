@@ -1,12 +1,6 @@
-/* tcp_receipt.c - what has arrived in PM is fenced, and acknowledged when it is durable: blocks by the socket that
- * brought them, bulk writes by theirs (see tcp.h).
- */
-#include <string.h>
-
+/* tcp_receipt.c - what has arrived in PM is fenced, and acknowledged when it is durable (see tcp.h). */
 #include "common/base/error.h"
 #include "common/fabric/tcp/tcp.h"
-
-enum { COUNTS_READ_BYTES = 1024 };
 
 /* Takes in what is done. False: a sync has failed. */
 static bool end_fences(struct tcp_receipt *receipt, struct pm *pm)
@@ -79,8 +73,6 @@ struct poll_fence {
 static bool move_on(struct tcp_receipt *receipt, struct tcp_socket *socket,
                     struct poll_fence *fence)
 {
-    if (!receipt)
-        return true;
     if (!end_fences(receipt, fence->pm))
         return false;
     if (wants_fence(receipt)) {
@@ -95,75 +87,16 @@ static bool move_on(struct tcp_receipt *receipt, struct tcp_socket *socket,
     return true;
 }
 
-static bool is_settled(const struct tcp_receipt *receipt)
-{
-    return !receipt || receipt->acknowledged == receipt->received;
-}
-
 void receipts_fence(struct tcp_endpoint *endpoint)
 {
-    struct poll_fence fence = {.pm = endpoint->zone ? endpoint->zone->base.pm : NULL};
+    struct poll_fence fence = {.pm = endpoint->zone->base.pm};
 
     for (CONN_EACH(tcp_conn, conn, &endpoint->base, LIST_FENCING)) {
-        struct tcp_receipt *blocks = landing_receipt(conn), *bulk = bulk_receipt(conn);
+        struct tcp_receipt *receipt = landing_receipt(conn);
 
-        if (!move_on(blocks, &conn->blocks, &fence) || !move_on(bulk, &conn->bulk, &fence))
+        if (!move_on(receipt, &conn->blocks, &fence))
             conn_break(&conn->base, ROWAN_EIO, false);
-        else if (is_settled(blocks) && is_settled(bulk))
+        else if (receipt->acknowledged == receipt->received)
             conn_list_remove(&conn->base, LIST_FENCING);
     }
-}
-
-/* --- at the sender --- */
-
-/* False: nonsense. */
-static bool take_counts(struct tcp_count *count, const uint8_t *data, size_t bytes, uint64_t *value,
-                        uint64_t limit)
-{
-    while (bytes > 0) {
-        size_t part = sizeof count->bytes - count->got;
-        uint64_t next;
-
-        part = bytes < part ? bytes : part;
-        memcpy(count->bytes + count->got, data, part);
-        count->got += (uint32_t)part;
-        data += part;
-        bytes -= part;
-        if (count->got < sizeof count->bytes)
-            break;
-        count->got = 0;
-        memcpy(&next, count->bytes, sizeof next);
-        if (next <= *value || next > limit)
-            return false;
-        *value = next;
-    }
-    return true;
-}
-
-void tcp_conn_read_count(struct tcp_conn *conn, struct tcp_socket *socket, struct tcp_count *count,
-                         uint64_t *value, uint64_t limit)
-{
-    uint8_t data[COUNTS_READ_BYTES];
-    const struct iovec piece = {data, sizeof data};
-    const ssize_t got = tcp_read(socket->fd, &piece, 1);
-
-    socket_was_read(socket, got, sizeof data);
-    if (got > 0 && !take_counts(count, data, (size_t)got, value, limit))
-        conn_break(&conn->base, ROWAN_EFORMAT, false);
-    else if (got == ROWAN_ECLOSED)
-        conn_break(&conn->base, ROWAN_ECLOSED, true);
-}
-
-uint64_t tcp_conn_write(struct tcp_conn *conn, struct tcp_socket *socket,
-                        const struct iovec *pieces, unsigned count, uint64_t asked)
-{
-    const ssize_t sent = tcp_write(socket->fd, pieces, count);
-
-    if (sent < 0 || (uint64_t)sent < asked)
-        socket->writable = false;
-    if (sent == ROWAN_ECLOSED) { /* what had arrived is read before CLOSED */
-        socket->readable = true;
-        conn_list_add(&conn->base, LIST_ACTIVE);
-    }
-    return sent > 0 ? (uint64_t)sent : 0;
 }

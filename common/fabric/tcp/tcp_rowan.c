@@ -11,6 +11,8 @@
 #include "common/base/error.h"
 #include "common/fabric/tcp/tcp.h"
 
+enum { COUNTS_READ_BYTES = 1024 };
+
 int sender_create(struct tcp_conn *conn)
 {
     int error;
@@ -93,22 +95,73 @@ static unsigned gather_frame(const struct tcp_sender *sender, struct iovec *piec
     return count;
 }
 
+/* Sends what is left of the frame, as far as the socket takes it. */
+static void send_frame(struct tcp_conn *conn)
+{
+    struct tcp_sender *sender = conn->sender;
+    struct iovec pieces[TCP_FRAME_BLOCKS + 1];
+    const uint64_t asked = sender->frame_bytes - sender->frame_sent;
+    const ssize_t sent = tcp_write(conn->blocks.fd, pieces, gather_frame(sender, pieces));
+
+    if (sent < 0 || (uint64_t)sent < asked)
+        conn->blocks.writable = false;
+    if (sent == ROWAN_ECLOSED) { /* what had arrived is read before CLOSED */
+        conn->blocks.readable = true;
+        conn_list_add(&conn->base, LIST_ACTIVE);
+    }
+    sender->frame_sent += sent > 0 ? (uint64_t)sent : 0;
+}
+
 void sender_push(struct tcp_conn *conn)
 {
     struct tcp_sender *sender = conn->sender;
 
     while (conn->blocks.writable) {
-        struct iovec pieces[TCP_FRAME_BLOCKS + 1];
-
         if (sender->frame_sent == sender->frame_bytes) { /* 2 */
             if (sender->framed == sender->window.posted)
                 return;
             begin_frame(sender);
         }
-        sender->frame_sent +=
-            tcp_conn_write(conn, &conn->blocks, pieces, gather_frame(sender, pieces),
-                           sender->frame_bytes - sender->frame_sent);
+        send_frame(conn);
     }
+}
+
+/* --- what has landed --- */
+
+/* False: nonsense. Counts rise, to `framed` at most. */
+static bool take_counts(struct tcp_sender *sender, const uint8_t *data, size_t bytes)
+{
+    while (bytes > 0) {
+        size_t part = sizeof sender->count - sender->count_got;
+        uint64_t next;
+
+        part = bytes < part ? bytes : part;
+        memcpy(sender->count + sender->count_got, data, part);
+        sender->count_got += (uint32_t)part;
+        data += part;
+        bytes -= part;
+        if (sender->count_got < sizeof sender->count)
+            break;
+        sender->count_got = 0;
+        memcpy(&next, sender->count, sizeof next);
+        if (next <= sender->window.landed || next > sender->framed)
+            return false;
+        sender->window.landed = next;
+    }
+    return true;
+}
+
+static void read_counts(struct tcp_conn *conn)
+{
+    uint8_t data[COUNTS_READ_BYTES];
+    const struct iovec piece = {data, sizeof data};
+    const ssize_t got = tcp_read(conn->blocks.fd, &piece, 1);
+
+    socket_was_read(&conn->blocks, got, sizeof data);
+    if (got > 0 && !take_counts(conn->sender, data, (size_t)got))
+        conn_break(&conn->base, ROWAN_EFORMAT, false);
+    else if (got == ROWAN_ECLOSED)
+        conn_break(&conn->base, ROWAN_ECLOSED, true);
 }
 
 bool sender_has_events(const struct tcp_conn *conn)
@@ -119,10 +172,7 @@ bool sender_has_events(const struct tcp_conn *conn)
 
 unsigned sender_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max)
 {
-    struct tcp_sender *sender = conn->sender;
-
     if (conn->base.state == CONN_OPEN && conn->blocks.readable) /* 1 */
-        tcp_conn_read_count(conn, &conn->blocks, &sender->count, &sender->window.landed,
-                            sender->framed);
+        read_counts(conn);
     return window_events(&conn->base, events, max);
 }

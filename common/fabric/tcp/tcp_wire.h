@@ -4,8 +4,6 @@
  *   messages  hello ->, <- welcome; then both ways: a head of 16 bytes, the message, zeros to 8 bytes
  *   blocks    hello ->, <- welcome; then frames -> (a head, the lengths of up to 512 blocks, zeros to
  *             8 bytes, the blocks), and <- counts of the blocks that have landed since the beginning
- *   bulk      a third one, made for the first bulk write: hello ->, <- welcome; then writes -> (a head of
- *             32 bytes, the bytes), and <- counts of those that are durable
  */
 #ifndef FABRIC_TCP_WIRE_H
 #define FABRIC_TCP_WIRE_H
@@ -18,12 +16,7 @@
 
 #define TCP_MAGIC UINT64_C(0x314e41574f524354) /* "TCROWAN1" */
 
-enum tcp_greeting_kind {
-    GREETING_MESSAGES = 1,
-    GREETING_BLOCKS = 2,
-    GREETING_WELCOME = 3,
-    GREETING_BULK = 4
-};
+enum tcp_greeting_kind { GREETING_MESSAGES = 1, GREETING_BLOCKS = 2, GREETING_WELCOME = 3 };
 
 /* The hello and the welcome. */
 struct tcp_greeting {
@@ -65,19 +58,6 @@ struct tcp_frame_head {
 };
 
 static_assert(sizeof(struct tcp_frame_head) == 8, "a frame's head is 8 bytes");
-
-#define TCP_WRITE_MAGIC UINT32_C(0x4b4c4252) /* "RBLK" */
-
-/* A bulk write. Its key and the place in what that grants are checked by who granted it. */
-struct tcp_write_head {
-    uint32_t magic;
-    uint32_t bytes;
-    uint64_t number; /* 0, 1, ... of the connection */
-    uint64_t key;
-    uint64_t at;
-};
-
-static_assert(sizeof(struct tcp_write_head) == 32, "a write's head is 32 bytes");
 
 /* The largest head of a frame: with one 16-bit length, in strides, for each block. */
 enum { TCP_FRAME_HEAD_BYTES = 8 + 2 * TCP_FRAME_BLOCKS };

@@ -12,16 +12,15 @@
  *   verbs_packet.c   datagrams (UD): their queue pair, the receive ring, the bytes of their heads
  *   verbs_stream.c   a connection's datagrams: windows, acknowledgements, sending again
  *   verbs_message.c  messages out; verbs_inbox.c: messages in; verbs_slab.c: their memory (verbs_stream.h)
- *   verbs_rc.c       a connection's reliable queue pairs (RC); verbs_pair.h: the moves of a queue pair
- *   verbs_rowan.c    Rowan sends and bulk writes: the sender's side
- *   verbs_grant.c    the receiver's side of bulk writes: keys
+ *   verbs_rc.c       a connection's reliable queue pair (RC); verbs_pair.h: the moves of a queue pair
+ *   verbs_rowan.c    Rowan sends: the sender's side
  *   verbs_zone.c     the landing zone: segments in order, sealing; and the two ways to receive:
  *   verbs_slots.c      slots in a shared receive queue
  *   verbs_mlx5.c       whole segments in a multi-packet shared receive queue, through DevX (../mlx5)
  *
  * A process has one fabric with one device, protection domain and registration for all endpoints. An
  * endpoint has one completion queue for all its queue pairs, one UD queue pair for the messages of all its
- * connections, and for each connection into a landing zone two RC queue pairs. Receives of a shared queue complete
+ * connections, and for each connection into a landing zone an RC queue pair. Receives of a shared queue complete
  * in one of the zone's own (verbs_slots.c).
  *
  * The tcp connection that set a connection up lives as long as it: its end is the connection's end, so a
@@ -151,7 +150,6 @@ struct verbs_endpoint {
     uint32_t cq_free;
     bool more_completions; /* the last look at the queue did not see all */
     bool more_control;     /* likewise tcp */
-    bool kept_grant;       /* the device refused to deregister one: said once */
     uint64_t control_ns;   /* when tcp was last polled */
     uint64_t checked_ns;   /* when deadlines were looked at */
     struct random random;  /* for tokens */
@@ -279,12 +277,12 @@ void verbs_conn_destroy(struct conn *conn);
 /* The connection with that number; NULL: there is none. */
 struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint, uint32_t number);
 
-/* --- verbs_rc.c, verbs_rowan.c: Rowan sends and bulk writes ---
+/* --- verbs_rc.c, verbs_rowan.c: Rowan sends ---
  *
- * A connection between servers has two RC queue pairs, for blocks and for bulk writes, if the endpoint that was
- * connected to has a landing zone: the active side sends, the passive one receives. All calls are the endpoint's. */
+ * A connection between servers has an RC queue pair if the endpoint that was connected to has a landing zone:
+ * the active side sends, the passive one receives. All calls are the endpoint's. */
 
-/* verbs_rc_open: makes the queue pairs, in INIT, and fills our part of the hello. It makes none, and the part is
+/* verbs_rc_open: makes the queue pair, in INIT, and fills our part of the hello. It makes none, and the part is
  * all 0, unless both are servers and a passive side has a zone. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED EIO. */
 int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours);
 
@@ -293,7 +291,7 @@ int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours);
  * Errors: ROWAN_EFORMAT EUNSUPPORTED EIO. */
 int verbs_rc_connect(struct verbs_conn *conn);
 
-/* Destroys the queue pair: when it returns, nothing of this connection lands or is written. */
+/* Destroys the queue pair: when it returns, nothing of this connection lands. */
 void verbs_rc_close(struct verbs_conn *conn);
 
 /* A completion of VERBS_WORK_RC with the number of this connection; one of a former queue pair is passed
@@ -306,10 +304,6 @@ void verbs_rc_push(struct verbs_conn *conn);
 /* An asynchronous event says that the queue pair with that number (qp_num) is in error. */
 void verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number);
 int verbs_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
-
-/* --- verbs_grant.c --- */
-int verbs_give(struct conn *conn, struct grant *grant, struct fabric_grant *words);
-bool verbs_take_back(struct endpoint *endpoint, struct grant *grant);
 
 /* --- verbs_zone.c --- */
 int verbs_zone_open(struct zone *zone);

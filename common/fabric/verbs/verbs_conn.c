@@ -1,6 +1,6 @@
 /* verbs_conn.c - a connection's memory and its number; its life is in conn.h.
  *
- * What ends it destroys its RC queue pairs and closes its tcp connection at once: nothing of it lands any more, and the
+ * What ends it destroys its RC queue pair and closes its tcp connection at once: nothing of it lands any more, and the
  * peer learns of it. All else is given back by a later poll, when the device has done with what was sent: until then
  * messages may be looked at, and its number is nobody else's.
  *

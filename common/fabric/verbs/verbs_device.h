@@ -39,7 +39,7 @@ struct verbs_device {
     uint32_t mtu_bytes;    /* active: payload of a packet */
     uint32_t
         max_inline_bytes; /* that RC and UD queue pairs could be had with; ask for what you need */
-    bool has_odp;         /* RC sends, writes, reads, receives: all that is needed, on demand */
+    bool has_odp;         /* RC sends, reads, receives: all that is needed, on demand */
     enum fabric_receive receive; /* chosen; never AUTO */
     const char *receive_reason;  /* why not one that comes before it; static */
     uint32_t slot_bytes;
@@ -97,10 +97,6 @@ int verbs_probe(const struct fabric_verbs_options *options, struct verbs_device 
                 struct verbs_obstacle *why);
 
 /* --- verbs_memory.c --- */
-
-/* `may_demand`: by on-demand paging, if it cannot be had otherwise. NULL: refused, and *system_error says why. */
-struct ibv_mr *verbs_register_range(const struct verbs_device *device, void *base, uint64_t bytes,
-                                    unsigned access, bool may_demand, int *system_error);
 
 /* Errors: ROWAN_ENOMEM EPERMISSION EUNSUPPORTED, with a line in the log that says what mends it. */
 int verbs_buffer_open(struct verbs_device *device, uint64_t bytes, struct verbs_buffer *out);

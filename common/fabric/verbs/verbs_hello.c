@@ -27,8 +27,7 @@ static bool is_sound_rc(const struct verbs_rc_hello *rc)
 {
     if (rc->qp_number == 0)
         return is_zero(rc, sizeof *rc);
-    return rc->qp_number <= NUMBER_24_BITS && rc->write_number > 0 &&
-           rc->write_number <= NUMBER_24_BITS && rc->psn <= NUMBER_24_BITS &&
+    return rc->qp_number <= NUMBER_24_BITS && rc->psn <= NUMBER_24_BITS && rc->zero == 0 &&
            rc->zone <= VERBS_ZONE_OF_SEGMENTS && rc->reads > 0 && rc->reads <= MOST_READS &&
            (rc->zone == VERBS_NO_ZONE
                 ? rc->timeout == 0

@@ -2,9 +2,9 @@
  * messages of the tcp connection that sets the verbs connection up, little-endian:
  *
  *   active                          passive
- *   hello (where I am)      ->      makes its queue pairs ready
+ *   hello (where I am)      ->      makes its queue pair ready
  *                           <-      hello (where I am), or why not; then the active one closes
- *   makes them ready; ready ->      ACCEPTED
+ *   makes it ready; ready   ->      ACCEPTED
  *   CONNECTED
  *
  * Everything in it comes from a peer and is checked here or where it is used.
@@ -24,17 +24,17 @@ enum verbs_hello_kind { VERBS_HELLO = 1, VERBS_READY = 2, VERBS_REFUSAL = 3 };
  * verbs_mlx5_may_land holds. */
 enum verbs_zone_kind { VERBS_NO_ZONE, VERBS_ZONE_OF_SLOTS, VERBS_ZONE_OF_SEGMENTS };
 
-/* Of the RC queue pairs; all 0: there are none. */
+/* Of the RC queue pair; all 0: there is none. */
 struct verbs_rc_hello {
     uint64_t fence_address; /* 1 byte to be read behind what must be durable */
     uint32_t fence_key;
-    uint32_t qp_number;    /* 24 bits */
-    uint32_t write_number; /* of the one for bulk writes, 24 bits */
-    uint32_t psn;          /* first packet sequence number that we send, 24 bits */
-    uint32_t zone;         /* enum verbs_zone_kind */
-    uint32_t block_limit;  /* bytes that one send into it may have */
-    uint32_t reads;        /* RDMA reads of yours that I answer at a time, 1 to 255 */
-    uint32_t timeout;      /* exponent of how long you try (verbs_rc.h), 10 to 18; without zone 0 */
+    uint32_t qp_number;   /* 24 bits */
+    uint32_t psn;         /* first packet sequence number that we send, 24 bits */
+    uint32_t zone;        /* enum verbs_zone_kind */
+    uint32_t block_limit; /* bytes that one send into it may have */
+    uint32_t reads;       /* RDMA reads of yours that I answer at a time, 1 to 255 */
+    uint32_t timeout;     /* exponent of how long you try (verbs_rc.h), 10 to 18; without zone 0 */
+    uint32_t zero;        /* no padding travels unchecked */
 };
 
 /* As it lies on the wire. Only VERBS_HELLO has more than the first four, and VERBS_REFUSAL an error; all else is 0. */

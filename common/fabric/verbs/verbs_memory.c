@@ -1,5 +1,5 @@
 /* verbs_memory.c - registered memory: a PM whole, under one key, and the backend's own buffers. Access is
- * local only; whoever else may read or write gets a key of its own for that (verbs_grant.c, verbs_rc.c).
+ * local only; whoever else may read or write gets a key of its own for that (verbs_rc.c).
  *
  * Relaxed ordering stays off: a fence's read must push the writes before it out of the NIC and the bus
  * (PCIe: a read does not pass writes that are ordered), and a landing zone is read by what came last.
@@ -41,8 +41,9 @@ static enum verbs_memory_kind kind_of(const struct pm *pm)
 
 /* --- PM --- */
 
-struct ibv_mr *verbs_register_range(const struct verbs_device *device, void *base, uint64_t bytes,
-                                    unsigned access, bool may_demand, int *system_error)
+/* `may_demand`: by on-demand paging, if it cannot be had otherwise. NULL: refused, and *system_error says why. */
+static struct ibv_mr *register_range(const struct verbs_device *device, void *base, uint64_t bytes,
+                                     unsigned access, bool may_demand, int *system_error)
 {
     struct ibv_mr *mr;
 
@@ -73,8 +74,8 @@ static int register_pm(struct verbs_device *device, const struct pm *pm, struct 
     const bool may_demand = kind == VERBS_MEMORY_FSDAX && device->has_odp &&
                             device->receive != FABRIC_RECEIVE_MULTI_PACKET;
     int failed;
-    struct ibv_mr *mr = verbs_register_range(device, pm->base, pm->bytes, IBV_ACCESS_LOCAL_WRITE,
-                                             may_demand, &failed);
+    struct ibv_mr *mr =
+        register_range(device, pm->base, pm->bytes, IBV_ACCESS_LOCAL_WRITE, may_demand, &failed);
 
     if (!mr) {
         if (!is_limit(failed, pm->bytes, why))
@@ -164,8 +165,7 @@ int verbs_buffer_try(struct verbs_device *device, uint64_t bytes, unsigned acces
         verbs_obstacle_refused(verbs_device_name(device), "memory for buffers", ENOMEM, why);
         return why->error;
     }
-    buffer.mr =
-        verbs_register_range(device, buffer.data, buffer.mapped_bytes, access, false, &failed);
+    buffer.mr = register_range(device, buffer.data, buffer.mapped_bytes, access, false, &failed);
     if (!buffer.mr) {
         munmap(buffer.data, buffer.mapped_bytes);
         if (!is_limit(failed, buffer.mapped_bytes, why))

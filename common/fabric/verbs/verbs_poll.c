@@ -83,8 +83,6 @@ static unsigned step(struct endpoint *base, struct fabric_event *events, unsigne
     verbs_packets_push(endpoint); /* receive buffers that are free again */
     if (endpoint->zone && !base->base.error)
         count = verbs_zone_poll(endpoint->zone, now_ns, events, max);
-    if (grants_wait(base))
-        count += grants_events(base, events + count, max - count);
     return count;
 }
 
@@ -101,8 +99,6 @@ static unsigned move(struct conn *base, struct fabric_event *events, unsigned ma
         count = verbs_inbox_poll((struct verbs_conn *)base, events, max);
     if (base->window)
         count += window_events(base, events + count, max - count);
-    if (base->writes)
-        count += window_write_events(base, events + count, max - count);
     conn_list_add(base, LIST_DIRTY);
     return count;
 }
@@ -110,8 +106,7 @@ static unsigned move(struct conn *base, struct fabric_event *events, unsigned ma
 static bool has_work(const struct conn *base)
 {
     return !is_drained(base) || base->state == CONN_BREAKING ||
-           (base->window && window_has_landed(base->window)) ||
-           (base->writes && base->writes->reported < base->writes->written);
+           (base->window && window_has_landed(base->window));
 }
 
 static void push(struct conn *base)
@@ -140,8 +135,7 @@ static uint64_t interval_ns(const struct endpoint *base)
     uint64_t interval = UINT64_MAX;
 
     if (lists[LIST_ACTIVE].first || lists[LIST_DIRTY].first || endpoint->more_completions ||
-        endpoint->more_control || (endpoint->packets->failed && !base->base.error) ||
-        grants_wait(base))
+        endpoint->more_control || (endpoint->packets->failed && !base->base.error))
         return 1;
     if (lists[LIST_HANDSHAKE].first || lists[LIST_DEAD].first || lists[LIST_WAITING].first)
         interval = PAUSE_NS;
@@ -203,8 +197,6 @@ const struct conn_backend verbs_backend = {
     .stop = verbs_conn_stop,
     .release = verbs_conn_release,
     .destroy = verbs_conn_destroy,
-    .give = verbs_give,
-    .take_back = verbs_take_back,
     .interval_ns = interval_ns,
     .arm = arm,
     .disarm = disarm,

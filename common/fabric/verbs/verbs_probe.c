@@ -117,12 +117,11 @@ static int find_slot(uint32_t asked, struct verbs_device *device, struct verbs_o
 
 /* --- on-demand paging --- */
 
-/* All that memory is used for: blocks and bulk writes leave from it and come into it, and fences read it. */
+/* All that memory is used for: blocks leave from it and come into it, and fences read it. */
 static bool has_odp(const struct verbs_device *device)
 {
     const struct ibv_odp_caps *caps = &device->attributes.odp_caps;
-    const uint32_t rc = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
-                        IBV_ODP_SUPPORT_SRQ_RECV;
+    const uint32_t rc = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_SRQ_RECV;
 
     return (caps->general_caps & IBV_ODP_SUPPORT) != 0 &&
            (caps->per_transport_caps.rc_odp_caps & rc) == rc;

@@ -35,8 +35,7 @@ int verbs_refused(const char *what, int system_errno)
     return system_errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNSUPPORTED;
 }
 
-static int make_pair(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int access,
-                     struct ibv_qp **out)
+int verbs_rc_make(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int access)
 {
     struct verbs_endpoint *endpoint = conn->endpoint;
     struct ibv_qp *qp;
@@ -63,8 +62,9 @@ static int make_pair(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int
         error = verbs_refused("rc_init", error);
         goto destroy;
     }
-    conn->rc->places += places;
-    *out = qp;
+    conn->rc->places = places;
+    conn->rc->qp = qp;
+    conn->rc->qp_number = qp->qp_num;
     return 0;
 
 destroy:
@@ -72,25 +72,6 @@ destroy:
 release:
     endpoint->cq_free += places;
     return error;
-}
-
-int verbs_rc_make(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int access)
-{
-    int error = make_pair(conn, init, access, &conn->rc->qp);
-
-    if (!error)
-        conn->rc->qp_number = conn->rc->qp->qp_num;
-    return error;
-}
-
-static int make_write_pair(struct verbs_conn *conn)
-{
-    struct ibv_qp_init_attr init = {
-        .cap = {.max_send_wr = conn->base.active ? VERBS_RC_WRITE_QUEUE : 1, .max_recv_wr = 1}};
-
-    return make_pair(conn, &init,
-                     conn->base.active ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
-                     &conn->rc->write_qp);
 }
 
 static int open_active(struct verbs_conn *conn)
@@ -114,7 +95,6 @@ static int open_passive(struct verbs_conn *conn)
     if (error)
         return error;
     conn->rc->zone = zone;
-    conn->base.may_be_granted = true;
     zone->member_count++;
     return 0;
 }
@@ -125,10 +105,7 @@ static void say_hello(const struct verbs_conn *conn, struct verbs_rc_hello *ours
     const struct verbs_rc *rc = conn->rc;
     const struct verbs_zone *zone = rc->zone;
 
-    *ours = (struct verbs_rc_hello){.qp_number = rc->qp_number,
-                                    .write_number = rc->write_qp->qp_num,
-                                    .psn = rc->psn,
-                                    .reads = 1};
+    *ours = (struct verbs_rc_hello){.qp_number = rc->qp_number, .psn = rc->psn, .reads = 1};
     if (!zone)
         return;
     ours->zone = zone->ops->whole_segments ? VERBS_ZONE_OF_SEGMENTS : VERBS_ZONE_OF_SLOTS;
@@ -157,8 +134,6 @@ int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours)
     random_entropy(&conn->rc->psn, sizeof conn->rc->psn); /* packets of a former life do not fit */
     conn->rc->psn &= NUMBER_24_BITS;
     error = conn->base.active ? open_active(conn) : open_passive(conn);
-    if (!error)
-        error = make_write_pair(conn);
     if (error) {
         verbs_rc_close(conn);
         return error;
@@ -208,8 +183,8 @@ static uint32_t reads_in_flight(const struct verbs_conn *conn)
     return conn->theirs.rc.reads < ours ? conn->theirs.rc.reads : ours;
 }
 
-/* To RTS. `qp`: rc->qp (NULL where that is an object of the way to receive) or rc->write_qp. */
-static int connect_pair(struct verbs_conn *conn, struct ibv_qp *qp, uint32_t peer_number)
+/* To RTS. */
+static int connect_pair(struct verbs_conn *conn)
 {
     const struct verbs_device *device = conn->endpoint->device;
     struct verbs_rc *rc = conn->rc;
@@ -217,12 +192,11 @@ static int connect_pair(struct verbs_conn *conn, struct ibv_qp *qp, uint32_t pee
     const uint32_t mtu =
         conn->theirs.mtu < device->mtu_bytes ? conn->theirs.mtu : device->mtu_bytes;
     const int reads_answered = active ? 1 : device->attributes.orig_attr.max_qp_rd_atom;
-    /* Blocks are tried as long as the zone's owner waits for them; no segment waits for bulk writes. */
-    const uint8_t timeout =
-        active && qp == rc->qp ? (uint8_t)conn->theirs.rc.timeout : VERBS_RC_TIMEOUT;
+    /* Blocks are tried as long as the zone's owner waits for them. */
+    const uint8_t timeout = active ? (uint8_t)conn->theirs.rc.timeout : VERBS_RC_TIMEOUT;
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTR,
                                      .path_mtu = mtu_code(mtu),
-                                     .dest_qp_num = peer_number,
+                                     .dest_qp_num = conn->theirs.rc.qp_number,
                                      .rq_psn = conn->theirs.rc.psn,
                                      .max_dest_rd_atomic =
                                          (uint8_t)verbs_at_most(VERBS_RC_READS, reads_answered),
@@ -230,11 +204,11 @@ static int connect_pair(struct verbs_conn *conn, struct ibv_qp *qp, uint32_t pee
     int error;
 
     verbs_rc_address(conn, &attributes.ah_attr);
-    if (qp == rc->qp && rc->zone && rc->zone->ops->connect)
+    if (rc->zone && rc->zone->ops->connect) /* rc->qp is NULL */
         return rc->zone->ops->connect(rc->zone, conn, &attributes);
-    error = verbs_pair_rtr(qp, &attributes);
+    error = verbs_pair_rtr(rc->qp, &attributes);
     if (!error)
-        error = verbs_pair_rts(qp, rc->psn, timeout, active ? reads_in_flight(conn) : 1);
+        error = verbs_pair_rts(rc->qp, rc->psn, timeout, active ? reads_in_flight(conn) : 1);
     return error ? ROWAN_EIO : 0;
 }
 
@@ -251,9 +225,7 @@ int verbs_rc_connect(struct verbs_conn *conn)
     }
     error = check_hello(conn);
     if (!error)
-        error = connect_pair(conn, conn->rc->qp, conn->theirs.rc.qp_number);
-    if (!error)
-        error = connect_pair(conn, conn->rc->write_qp, conn->theirs.rc.write_number);
+        error = connect_pair(conn);
     if (!error && conn->base.active) {
         verbs_sender_start(conn, reads_in_flight(conn));
         conn->base.base.has_zone = true;
@@ -269,9 +241,8 @@ void verbs_rc_close(struct verbs_conn *conn)
 
     if (!rc)
         return;
-    verbs_pair_destroy(rc->write_qp);
     verbs_pair_destroy(rc->qp);
-    rc->qp = rc->write_qp = NULL;
+    rc->qp = NULL;
     if (rc->zone) {
         rc->zone->ops->detach(rc->zone, conn);
         rc->zone->member_count--;
@@ -292,15 +263,10 @@ void verbs_rc_break(struct verbs_conn *conn, const struct ibv_wc *wc)
     conn_break(&conn->base, ROWAN_ECLOSED, true);
 }
 
-static bool is_of(const struct verbs_rc *rc, uint32_t qp_number)
-{
-    return rc->qp_number == qp_number || (rc->write_qp && rc->write_qp->qp_num == qp_number);
-}
-
 struct verbs_conn *verbs_rc_of_number(struct verbs_endpoint *endpoint, uint32_t qp_number)
 {
     for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_ALL)) {
-        if (conn->rc && is_of(conn->rc, qp_number))
+        if (conn->rc && conn->rc->qp_number == qp_number)
             return conn;
     }
     return NULL;
@@ -324,11 +290,10 @@ void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
     const uint32_t work = verbs_work_number(wc->wr_id);
     struct verbs_rc *rc = conn->rc;
 
-    if (!rc || !is_of(rc, wc->qp_num)) /* 2 */
+    if (!rc || rc->qp_number != wc->qp_num) /* 2 */
         return;
     if (wc->status != IBV_WC_SUCCESS)
         verbs_rc_break(conn, wc);
-    else if (work != VERBS_RC_UNSIGNALLED &&
-             (!rc->sender || !verbs_sender_fenced(conn, work == VERBS_RC_WRITE_FENCE)))
+    else if (work == VERBS_RC_FENCE && (!rc->sender || !verbs_sender_fenced(conn)))
         conn_break(&conn->base, ROWAN_EFORMAT, true);
 }

@@ -1,5 +1,5 @@
-/* verbs_rc.h - a connection's reliable queue pair, as verbs_rc.c, verbs_rowan.c, verbs_grant.c and the ways
- * to receive (verbs_zone.h) share it.
+/* verbs_rc.h - a connection's reliable queue pair, as verbs_rc.c, verbs_rowan.c and the ways to receive (verbs_zone.h)
+ * share it.
  */
 #ifndef FABRIC_VERBS_RC_H
 #define FABRIC_VERBS_RC_H
@@ -8,15 +8,11 @@
 
 /* The number in a wr_id of VERBS_WORK_RC. */
 enum verbs_rc_work {
-    VERBS_RC_FENCE = 1,   /* active: the read behind blocks and writes */
-    VERBS_RC_WRITE_FENCE, /* active: the read behind pieces of bulk writes */
+    VERBS_RC_FENCE = 1,   /* active: the read behind blocks */
     VERBS_RC_UNSIGNALLED, /* active: what lies before it; completes only with an error */
 };
 
-enum {
-    VERBS_RC_WRITE_QUEUE = 16,
-    VERBS_RC_READS = 16, /* fences in flight, at most */
-};
+enum { VERBS_RC_READS = 16 /* fences in flight, at most */ };
 
 /* How long a sender goes on trying. IB specification 1.4, 9.7.6.1.3: without an answer it sends again after
  * a time T between t and 4 t, t = 4.096 us * 2^timeout, `retry_cnt` times: it gives up between 7 t and 28 t
@@ -45,7 +41,6 @@ struct verbs_sender;
 struct verbs_rc {
     struct ibv_qp *qp; /* NULL: the passive end is an object of `receive` */
     uint32_t qp_number;
-    struct ibv_qp *write_qp;     /* for bulk writes: they wait for no slot of a landing zone */
     uint32_t psn;                /* of the first packet we send */
     uint32_t places;             /* taken from the completion queue; given back when it is closed */
     struct verbs_sender *sender; /* active */
@@ -80,8 +75,7 @@ void verbs_sender_destroy(struct verbs_sender *sender);
 /* conn->theirs is checked, and `reads` fences may be in flight. */
 void verbs_sender_start(struct verbs_conn *conn, uint32_t reads);
 
-/* The oldest fence behind blocks, or behind writes, has come back: all before it has landed. False: there was
- * none. */
-bool verbs_sender_fenced(struct verbs_conn *conn, bool of_writes);
+/* The oldest fence has come back: all before it has landed. False: there was none. */
+bool verbs_sender_fenced(struct verbs_conn *conn);
 
 #endif

@@ -53,7 +53,6 @@ void verbs_zone_close(struct zone *base)
     struct verbs_zone *zone = (struct verbs_zone *)base;
 
     ASSERT(zone->member_count == 0);
-    grants_events(base->endpoint, NULL, 0); /* what the device would not take back, once more */
     zone->ops->close(zone);
 }
 

@@ -11,11 +11,11 @@
 #include "common/base/clock.h"
 #include "common/fabric/fabric.h"
 
-enum bench_mode { MODE_ROWAN, MODE_WRITE, MODE_MESSAGE, MODE_COUNT };
+enum bench_mode { MODE_ROWAN, MODE_MESSAGE, MODE_COUNT };
 
 enum wire_role {
     WIRE_CONTROL = 1, /* each message, whatever it holds, asks for wire_facts */
-    WIRE_BLOCKS,      /* Rowan sends and bulk writes; its only message asks for a grant */
+    WIRE_BLOCKS,      /* Rowan sends, and no message */
     WIRE_ECHO,        /* every message is sent back */
 };
 
@@ -26,16 +26,7 @@ struct wire_facts {
     uint64_t zeroing_ns; /* part of it: for zeroing sealed segments */
     uint64_t segments;   /* sealed */
     uint64_t busy_polls;
-    uint64_t users; /* connections but those for control, and live grants */
-};
-
-struct wire_ask {
-    uint64_t bytes; /* to be granted */
-};
-
-struct wire_grant {
-    int64_t error; /* ROWAN_E*, 0: `grant` may be used */
-    struct fabric_grant grant;
+    uint64_t users; /* connections but those for control */
 };
 
 /* CPU time of the calling thread so far. */

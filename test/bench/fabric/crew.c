@@ -18,9 +18,6 @@
 #include "common/base/error.h"
 
 enum { EVENTS = 64, CONNECTING = 32 /* at a time, of a thread */ };
-enum {
-    GRANT_BYTES = 1 << 20 /* a sender writes round about in so much, or in one write's bytes */
-};
 enum phase { PHASE_CONNECT, PHASE_WARM_UP, PHASE_MEASURE, PHASE_DRAIN };
 
 #define PATIENCE_NS (10 * NS_PER_S)
@@ -31,14 +28,11 @@ enum phase { PHASE_CONNECT, PHASE_WARM_UP, PHASE_MEASURE, PHASE_DRAIN };
 struct bench_lane {
     struct fabric_conn *conn;
     const struct crew_options *options;
-    bool asking;           /* for its grant */
     bool starved;          /* the fabric answered ROWAN_EAGAIN */
     uint32_t added;        /* blocks of the batch that is being made */
     uint64_t posted, done; /* operations (of MODE_ROWAN: batches) */
     const uint8_t *source; /* what is sent does not change */
     uint64_t source_at;
-    struct fabric_grant grant;
-    uint64_t grant_at;
     uint32_t oldest, next; /* places in starts_ns, a ring of `depth`; a division would cost more */
     uint64_t *starts_ns;   /* when the outstanding ones were posted */
 };
@@ -68,11 +62,6 @@ static uint64_t now(void)
     return clock_now_ns(clock_system());
 }
 
-uint64_t crew_grant_bytes(uint32_t bytes)
-{
-    return bytes > GRANT_BYTES ? bytes : (uint64_t)GRANT_BYTES / bytes * bytes;
-}
-
 /* --- posting --- */
 
 static const uint8_t *next_source(struct bench_lane *lane)
@@ -100,20 +89,6 @@ static int post_batch(struct bench_lane *lane)
     return fabric_rowan_post(lane->conn, lane->posted);
 }
 
-static int post_write(struct bench_lane *lane)
-{
-    const uint32_t bytes = lane->options->bytes;
-    int error = fabric_write(lane->conn, &lane->grant, lane->grant_at, next_source(lane), bytes,
-                             lane->posted);
-
-    if (error)
-        return error;
-    lane->grant_at += bytes;
-    if (lane->grant_at + bytes > crew_grant_bytes(bytes))
-        lane->grant_at = 0;
-    return 0;
-}
-
 static int post_message(struct bench_lane *lane)
 {
     const struct fabric_iov iov = {.data = next_source(lane), .bytes = lane->options->bytes};
@@ -123,14 +98,7 @@ static int post_message(struct bench_lane *lane)
 
 static int post(struct bench_lane *lane)
 {
-    switch (lane->options->mode) {
-    case MODE_ROWAN:
-        return post_batch(lane);
-    case MODE_WRITE:
-        return post_write(lane);
-    default:
-        return post_message(lane);
-    }
+    return lane->options->mode == MODE_ROWAN ? post_batch(lane) : post_message(lane);
 }
 
 /* As many as `depth` allows, or as the fabric takes. */
@@ -185,29 +153,8 @@ static void lane_is_ready(struct bench_worker *worker)
 
 static void connected(struct bench_worker *worker, struct bench_lane *lane)
 {
-    const struct wire_ask ask = {.bytes = crew_grant_bytes(lane->options->bytes)};
-    const struct fabric_iov iov = {.data = &ask, .bytes = sizeof ask};
-
-    if (lane->options->mode != MODE_MESSAGE)
+    if (lane->options->mode == MODE_ROWAN)
         bench_check(lane->conn->has_zone ? 0 : ROWAN_EUNSUPPORTED, "landing zone");
-    if (lane->options->mode != MODE_WRITE) {
-        lane_is_ready(worker);
-        return;
-    }
-    lane->asking = true;
-    bench_check(fabric_send(lane->conn, &iov, 1), "sender");
-}
-
-static void apply_grant(struct bench_worker *worker, struct bench_lane *lane,
-                        const struct fabric_event *event)
-{
-    struct wire_grant reply;
-
-    bench_check(event->bytes == sizeof reply ? 0 : ROWAN_EFORMAT, "grant");
-    memcpy(&reply, event->data, sizeof reply);
-    bench_check((int)reply.error, "grant");
-    lane->grant = reply.grant;
-    lane->asking = false;
     lane_is_ready(worker);
 }
 
@@ -230,13 +177,9 @@ static void complete(struct bench_worker *worker, struct bench_lane *lane, uint6
 static void handle_message(struct bench_worker *worker, struct bench_lane *lane,
                            const struct fabric_event *event, uint64_t now_ns)
 {
-    if (lane->asking)
-        apply_grant(worker, lane, event);
-    else
-        bench_check(event->bytes == lane->options->bytes ? 0 : ROWAN_EFORMAT, "echo");
+    bench_check(event->bytes == lane->options->bytes ? 0 : ROWAN_EFORMAT, "echo");
     fabric_message_release(event->conn, event->message);
-    if (lane->options->mode == MODE_MESSAGE)
-        complete(worker, lane, lane->done, now_ns);
+    complete(worker, lane, lane->done, now_ns);
 }
 
 static void handle_event(struct bench_worker *worker, const struct fabric_event *event,
@@ -256,7 +199,6 @@ static void handle_event(struct bench_worker *worker, const struct fabric_event 
         handle_message(worker, lane, event, now_ns);
         break;
     case FABRIC_LANDED:
-    case FABRIC_WRITTEN:
         complete(worker, lane, event->context, now_ns);
         break;
     default:

@@ -18,7 +18,7 @@ struct crew_options {
     uint64_t source_bytes;
 };
 
-/* Over the measured time. An operation is a block, a write, or a message and its echo. */
+/* Over the measured time. An operation is a block, or a message and its echo. */
 struct crew_result {
     uint64_t operations, run_ns;
     uint64_t full;               /* ROWAN_EAGAIN answers to senders */
@@ -29,8 +29,5 @@ struct crew_result {
 
 /* crew_run: connects, warms up, measures, drains, closes. What fails ends the program. */
 void crew_run(const struct crew_options *options, struct crew_result *out);
-
-/* How many bytes a sender of MODE_WRITE has granted, for writes of so many. */
-uint64_t crew_grant_bytes(uint32_t bytes);
 
 #endif

@@ -32,8 +32,8 @@ struct bench_settings {
 static const struct config_key keys[] = {
     {"fabric", CONFIG_CHOICE, FIELD(fabric), "shm", 0, 0, "shm|tcp|verbs",
      "where both sides are threads of this program; an address says it itself"},
-    {"mode", CONFIG_CHOICE, FIELD(mode), "all", 0, 0, "rowan|write|message|all",
-     "Rowan sends, bulk writes, messages with an echo, or each in turn"},
+    {"mode", CONFIG_CHOICE, FIELD(mode), "all", 0, 0, "rowan|message|all",
+     "Rowan sends, messages with an echo, or each in turn"},
     {"bytes", CONFIG_STRING, FIELD(bytes), "64,128", 0, 0, NULL,
      "bytes of an operation: numbers with commas between them"},
     {"senders", CONFIG_STRING, FIELD(senders), "1,6", 0, 0, NULL,
@@ -232,17 +232,6 @@ static const char *refuse_rowan(const struct crew_options *run, const struct fab
     return NULL;
 }
 
-static const char *refuse_write(const struct crew_options *run)
-{
-    if (run->bytes % FABRIC_STRIDE != 0 || run->bytes > FABRIC_MAX_WRITE_BYTES)
-        return "bulk writes have a multiple of 64 bytes, at most 4M";
-    if (run->senders > FABRIC_MAX_GRANTS)
-        return "an endpoint gives at most 64 grants, one for each sender";
-    if (crew_grant_bytes(run->bytes) * run->senders > RECEIVER_WRITE_BYTES)
-        return "the receiver grants 64M at most: fewer senders or bytes";
-    return NULL;
-}
-
 static const char *refuse_message(const struct crew_options *run)
 {
     if (run->bytes > FABRIC_MAX_MESSAGE_BYTES)
@@ -255,14 +244,8 @@ static const char *refuse_message(const struct crew_options *run)
 /* Why a run cannot be made on the fabric of the sending side, or NULL. */
 static const char *refusal_of(const struct crew_options *run)
 {
-    switch (run->mode) {
-    case MODE_ROWAN:
-        return refuse_rowan(run, fabric_caps(run->fabric));
-    case MODE_WRITE:
-        return refuse_write(run);
-    default:
-        return refuse_message(run);
-    }
+    return run->mode == MODE_ROWAN ? refuse_rowan(run, fabric_caps(run->fabric))
+                                   : refuse_message(run);
 }
 
 /* Run `number` of all that were asked for; modes first, then bytes, then senders. False: no more. */
@@ -316,7 +299,7 @@ static void open_source(struct bench *bench)
     bench->source_bytes = SOURCE_BYTES;
     for (uint32_t i = 0; i < bench->bytes.count; i++) {
         if (bench->bytes.values[i] > SOURCE_BYTES)
-            bench->source_bytes = (uint64_t)FABRIC_MAX_WRITE_BYTES;
+            bench->source_bytes = FABRIC_MAX_MESSAGE_BYTES;
     }
     bench_check(host_pm(&host, bench->threads * bench->source_bytes, &bench->source), "memory");
     for (size_t i = 0; i < sizeof stride; i++)
@@ -397,7 +380,7 @@ struct receiving {
 
 static struct pm *open_memory(const struct bench_settings *settings)
 {
-    const uint64_t bytes = settings->segments * FABRIC_SEGMENT_BYTES + RECEIVER_WRITE_BYTES;
+    const uint64_t bytes = settings->segments * FABRIC_SEGMENT_BYTES;
     const struct pm_open_options options = {.path = settings->pm,
                                             .bytes = bytes,
                                             .durability = (enum pm_durability)settings->durability};
@@ -410,7 +393,7 @@ static struct pm *open_memory(const struct bench_settings *settings)
     int error = pm_open(&options, &pm);
 
     if (error == ROWAN_EFORMAT)
-        bench_fail(settings->pm, "too small for --segments of 4M and 64M for bulk writes");
+        bench_fail(settings->pm, "too small for --segments of 4M");
     bench_check(error, settings->pm);
     for (uint64_t i = 0; i < CHECKED_BYTES; i++) {
         if (pm->base[i])

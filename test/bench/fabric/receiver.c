@@ -48,8 +48,6 @@ struct receiver {
     uint32_t echo_head, echo_count; /* a ring */
     struct echo echoes[RECEIVER_MAX_ECHOES];
 
-    uint64_t write_offset; /* bytes of the area for grants that are granted */
-    uint32_t grants;       /* live ones */
     uint64_t data_connections, segments_sealed, busy_polls, zeroing_ns;
 };
 
@@ -143,16 +141,6 @@ static void queue_echo(struct receiver *receiver, const struct fabric_event *eve
                       .iov = {.data = event->data, .bytes = event->bytes}};
 }
 
-static void answer(struct receiver *receiver, const struct fabric_event *event, const void *data,
-                   uint32_t bytes)
-{
-    const struct fabric_iov iov = {.data = data, .bytes = bytes};
-
-    fabric_message_release(event->conn, event->message);
-    if (fabric_send(event->conn, &iov, 1) == ROWAN_EAGAIN)
-        drop_conn(receiver, event->conn); /* asks more than it reads */
-}
-
 static void send_facts(struct receiver *receiver, const struct fabric_event *event)
 {
     const struct wire_facts facts = {.user_ns = cpu_time_user_ns(),
@@ -160,34 +148,12 @@ static void send_facts(struct receiver *receiver, const struct fabric_event *eve
                                      .zeroing_ns = receiver->zeroing_ns,
                                      .segments = receiver->segments_sealed,
                                      .busy_polls = receiver->busy_polls,
-                                     .users = receiver->data_connections + receiver->grants};
+                                     .users = receiver->data_connections};
+    const struct fabric_iov iov = {.data = &facts, .bytes = sizeof facts};
 
-    answer(receiver, event, &facts, sizeof facts);
-}
-
-static void give_grant(struct receiver *receiver, const struct fabric_event *event)
-{
-    const uint64_t first = (uint64_t)receiver->segments * FABRIC_SEGMENT_BYTES;
-    struct wire_grant reply = {0};
-    struct wire_ask ask;
-
-    if (event->bytes != sizeof ask) {
-        drop_conn(receiver, event->conn);
-        return;
-    }
-    memcpy(&ask, event->data, sizeof ask);
-    if (receiver->grants == 0)
-        receiver->write_offset = 0;
-    if (ask.bytes > RECEIVER_WRITE_BYTES - receiver->write_offset)
-        reply.error = ROWAN_ENOSPACE;
-    else
-        reply.error =
-            fabric_grant(event->conn, first + receiver->write_offset, ask.bytes, 0, &reply.grant);
-    if (!reply.error) {
-        receiver->write_offset += ask.bytes;
-        receiver->grants++;
-    }
-    answer(receiver, event, &reply, sizeof reply);
+    fabric_message_release(event->conn, event->message);
+    if (fabric_send(event->conn, &iov, 1) == ROWAN_EAGAIN)
+        drop_conn(receiver, event->conn); /* asks more than it reads */
 }
 
 /* --- events --- */
@@ -213,7 +179,7 @@ static void handle_message(struct receiver *receiver, const struct fabric_event 
     else if (role == WIRE_CONTROL)
         send_facts(receiver, event);
     else if (role == WIRE_BLOCKS)
-        give_grant(receiver, event);
+        drop_conn(receiver, event->conn);
 }
 
 static void handle_event(struct receiver *receiver, const struct fabric_event *event)
@@ -235,9 +201,6 @@ static void handle_event(struct receiver *receiver, const struct fabric_event *e
         break;
     case FABRIC_QUIET:
         zero_segment(receiver, event->context);
-        break;
-    case FABRIC_REVOKED:
-        receiver->grants--;
         break;
     default:
         break;

@@ -21,7 +21,7 @@ enum { COLUMNS = sizeof columns / sizeof columns[0] };
 
 const char *report_mode(enum bench_mode mode)
 {
-    static const char *const names[MODE_COUNT] = {"rowan", "write", "message"};
+    static const char *const names[MODE_COUNT] = {"rowan", "message"};
 
     return names[mode];
 }

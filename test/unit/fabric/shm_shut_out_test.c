@@ -138,33 +138,6 @@ TEST(one_at_rest_is_shut_out_at_once)
     assert_int_equal(owner_count(FABRIC_SEALED), 0);
 }
 
-/* F10 holds: REVOKED waits for whoever may store, and SHUT_OUT for REVOKED. */
-static void shut_out_amid_a_write(void)
-{
-    shut_out();
-    owner_waits(NS_PER_S);
-    assert_int_equal(owner_count(FABRIC_REVOKED), 0);
-    assert_int_equal(owner_count(FABRIC_SHUT_OUT), 0);
-}
-
-static void one_shut_out_amid_a_bulk_write(enum shm_step at)
-{
-    write_bulk(at, shut_out_amid_a_write);
-    assert_int_equal(owner_count(FABRIC_SHUT_OUT), 1);
-    assert_true(side_event(&world.sides[OWNER], FABRIC_REVOKED, 0) <
-                side_event(&world.sides[OWNER], FABRIC_SHUT_OUT, 0));
-}
-
-TEST(one_shut_out_while_it_may_store_is_waited_for)
-{
-    one_shut_out_amid_a_bulk_write(STEP_BUSY);
-}
-
-TEST(one_shut_out_when_it_has_stored_is_waited_for)
-{
-    one_shut_out_amid_a_bulk_write(STEP_WRITTEN);
-}
-
 static void f12_shut_out_is_told_when_it_is_durable(int result)
 {
     struct pm *pm = owner_pm();

@@ -351,25 +351,4 @@ TEST_WITH(blocks_that_are_under_way_together_share_the_syncs_of_the_peers_file, 
     assert_true(together >= BLOCKS / DEEP && together <= BLOCKS / 8);
 }
 
-/* --- bulk writes: G3 against G4 --- */
-
-static void revoke_amid(void)
-{
-    fabric_revoke(passive[STOPPED], &grant);
-    owner_waits(NS_PER_S);
-    assert_int_equal(owner_count(FABRIC_REVOKED), 0); /* it may still be storing */
-}
-
-static void close_amid(void)
-{
-    fabric_conn_close(passive[STOPPED]);
-    owner_waits(NS_PER_S);
-    assert_int_equal(owner_count(FABRIC_REVOKED), 0);
-}
-
-WORLD_CASE(a_grant_is_not_revoked_while_its_writer_may_store, write_bulk(STEP_BUSY, revoke_amid))
-WORLD_CASE(a_grant_is_not_revoked_while_its_writer_has_not_said_that_it_stored,
-           write_bulk(STEP_WRITTEN, revoke_amid))
-WORLD_CASE(a_closed_connections_grant_waits_for_its_writer, write_bulk(STEP_BUSY, close_amid))
-
 UNIT_MAIN(NULL, NULL)

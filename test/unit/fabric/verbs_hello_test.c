@@ -5,7 +5,7 @@
 
 static const uint8_t golden[sizeof(struct verbs_hello)] = {
     'V',  'R',  'B',  'R',  'W',  'A',  'N',  '1',  /* */
-    0x02, 0,    0,    0,    0x02, 0,    0,    0,    /* lowest and highest layout */
+    0x03, 0,    0,    0,    0x03, 0,    0,    0,    /* lowest and highest layout */
     0x01, 0,    0,    0,    0,    0,    0,    0,    /* hello, no error */
     0,    0,    0,    0,    0,    0,    0,    0,    /* GID ::ffff:10.1.1.2 */
     0,    0,    0xff, 0xff, 10,   1,    1,    2,    /* */
@@ -14,9 +14,9 @@ static const uint8_t golden[sizeof(struct verbs_hello)] = {
     0xff, 0x3f, 0,    0,    0xef, 0xbe, 0xad, 0xde, /* connection 16383, token */
     0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* RC: the fence's address */
     0xdd, 0xcc, 0xbb, 0xaa, 0x03, 0x02, 0x01, 0,    /* and key; the queue pair for blocks */
-    0x09, 0x08, 0x07, 0,    0x06, 0x05, 0x04, 0,    /* and that for writes; PSN */
-    0x02, 0,    0,    0,    0x00, 0x01, 0,    0,    /* a zone of whole segments, blocks of 256 B */
-    0x10, 0,    0,    0,    0x0c, 0,    0,    0,    /* 16 reads; the timeout; zeros to the end */
+    0x06, 0x05, 0x04, 0,    0x02, 0,    0,    0,    /* PSN; a zone of whole segments */
+    0x00, 0x01, 0,    0,    0x10, 0,    0,    0,    /* of blocks of 256 B; 16 reads */
+    0x0c, 0,    0,    0,    0,    0,    0,    0,    /* the timeout; zeros to the end */
 };
 
 static struct verbs_hello make(enum verbs_hello_kind kind, int error)
@@ -34,7 +34,6 @@ static struct verbs_hello make(enum verbs_hello_kind kind, int error)
     hello.connection = 16383;
     hello.token = 0xdeadbeef;
     hello.rc = (struct verbs_rc_hello){.qp_number = 0x010203,
-                                       .write_number = 0x070809,
                                        .psn = 0x040506,
                                        .zone = VERBS_ZONE_OF_SEGMENTS,
                                        .timeout = 12,
@@ -54,7 +53,7 @@ TEST(a_hello_has_these_bytes_and_is_read_back)
     assert_memory_equal(&hello, golden, sizeof golden);
     assert_int_equal(verbs_hello_read(golden, sizeof golden, &found, &layout), 0);
     assert_memory_equal(&found, golden, sizeof golden);
-    assert_int_equal(layout, 2);
+    assert_int_equal(layout, 3);
 }
 
 /* The hello with `bytes` (4 at most) of `value` at `at`. */
@@ -75,25 +74,23 @@ TEST(what_no_peer_says_is_refused)
     static const struct {
         uint32_t at, value;
     } rows[] = {
-        {0, 0x42524257},           /* magic */
-        {16, 0},          {16, 4}, /* kind */
-        {20, UINT32_MAX},          /* an error in a hello */
-        {40, 1 << 16},             /* LID */
-        {44, 0},          {44, 128},     {44, 1500},
-        {44, 8192},                      /* MTU */
-        {48, 0},          {48, 1 << 24}, /* queue pairs have 24 bits */
-        {56, 16384},                     /* connection */
-        {76, 1 << 24},    {76, 0},       /* no queue pair, yet all else of it */
-        {80, 1 << 24},    {84, 1 << 24}, {88, 3},
-        {88, 0},                                    /* kind of zone; no zone, yet a timeout */
-        {80, 0},          {96, 0},       {96, 256}, /* reads */
-        {100, 0},         {100, 9},      {100, 19},
-        {100, 256 + 12}, /* timeout */
+        {0, 0x42524257},                                         /* magic */
+        {16, 0},          {16, 4},                               /* kind */
+        {20, UINT32_MAX},                                        /* an error in a hello */
+        {40, 1 << 16},                                           /* LID */
+        {44, 0},          {44, 128},     {44, 1500}, {44, 8192}, /* MTU */
+        {48, 0},          {48, 1 << 24},                         /* queue pairs have 24 bits */
+        {56, 16384},                                             /* connection */
+        {76, 1 << 24},    {76, 0},   /* no queue pair, yet all else of it */
+        {80, 1 << 24},    {84, 3},   /* PSN; kind of zone */
+        {84, 0},                     /* no zone, yet a timeout */
+        {92, 0},          {92, 256}, /* reads */
+        {96, 0},          {96, 9},       {96, 19},   {96, 256 + 12}, /* timeout */
     };
 
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++)
         read_as(ROWAN_EFORMAT, golden, rows[i].at, rows[i].value, 4);
-    for (uint32_t at = 104; at < sizeof golden; at++)
+    for (uint32_t at = 100; at < sizeof golden; at++)
         read_as(ROWAN_EFORMAT, golden, at, 1, 1);
 }
 
@@ -130,11 +127,11 @@ TEST(layouts_decide_before_anything_else_is_looked_at)
     memcpy(bytes, golden, 16);
     for (size_t count = 0; count < sizeof bytes; count++)
         assert_int_equal(verbs_hello_read(bytes, count, &hello, &layout), ROWAN_EFORMAT);
-    bytes[8] = bytes[12] = 3; /* newer */
+    bytes[8] = bytes[12] = 4; /* newer */
     for (size_t count = 16; count <= sizeof bytes; count += 92)
         assert_int_equal(verbs_hello_read(bytes, count, &hello, &layout), ROWAN_EINCOMPATIBLE);
-    read_as(0, golden, 12, 9, 4); /* 2 to 9 */
-    read_as(ROWAN_EINCOMPATIBLE, golden, 12, 1, 4);
+    read_as(0, golden, 12, 9, 4); /* 3 to 9 */
+    read_as(ROWAN_EINCOMPATIBLE, golden, 12, 2, 4);
 }
 
 UNIT_MAIN(NULL, NULL)

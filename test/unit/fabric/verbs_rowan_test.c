@@ -1,15 +1,10 @@
-/* verbs_rowan_test.c - the sender's side over verbs (calls of the device, bounds), bulk writes and their keys,
- * and what a peer may say in its hello. */
+/* verbs_rowan_test.c - the sender's side over verbs (calls of the device, bounds), and what a peer may say in its
+ * hello. */
 #define TEST_FIXTURE setup, close_landing
 
 #include "common/fabric/verbs/verbs_zone.h"
 #include "test/lib/unit.h"
 #include "test/unit/fabric/verbs_landing.h"
-
-enum {
-    SEGMENT = FABRIC_SEGMENT_BYTES,
-    GRANTED = 8 << 20 /* behind the segments that are posted */
-};
 
 static struct verbs_conn *near; /* SENDER's end */
 
@@ -19,12 +14,6 @@ static int setup(void **state)
     open_landing(2, 2, false);
     near = (struct verbs_conn *)conn;
     return 0;
-}
-
-static void reconnect(void)
-{
-    world_connect(&world, SENDER, OWNER, 0, &conn, &passive);
-    near = (struct verbs_conn *)conn;
 }
 
 static uint32_t count_of(unsigned side, enum fabric_event_kind kind)
@@ -145,7 +134,6 @@ TEST(a_sender_tries_as_long_as_the_owner_of_the_zone_asks)
 
     assert_int_equal(timeout_of(near->rc->qp), VERBS_RC_TIMEOUT);
     assert_int_equal(timeout_of(strict->rc->qp), VERBS_RC_SEGMENTS_TIMEOUT);
-    assert_int_equal(timeout_of(strict->rc->write_qp), VERBS_RC_TIMEOUT); /* lands in no segment */
 }
 
 static int setup_without_segments(void **state)
@@ -177,61 +165,6 @@ TEST_WITH(a_slow_peer_makes_fences_cover_more, setup_without_segments, close_lan
     world_wait(&world, SENDER, FABRIC_LANDED, batches);
     assert_int_equal(sends, VERBS_BLOCKS);
     assert_true(reads < batches / 4);
-}
-
-/* --- bulk writes --- */
-
-static struct fabric_grant grant_some(uint64_t bytes)
-{
-    struct fabric_grant grant;
-
-    assert_int_equal(fabric_grant(passive, GRANTED, bytes, 0, &grant), 0);
-    return grant;
-}
-
-static int write_some(const struct fabric_grant *grant, uint64_t at, uint32_t bytes)
-{
-    return fabric_write(conn, grant, at, pm_at(world.sides[SENDER].pm, 0), bytes, 0);
-}
-
-TEST(a_write_outside_of_its_grant_ends_the_connection_before_it_leaves)
-{
-    static const struct {
-        uint64_t at;
-        unsigned word; /* of the grant, that is another */
-        uint64_t value;
-    } rows[] = {
-        {SEGMENT - 64, 3, 0},      {SEGMENT + 64, 3, 0},    {UINT64_MAX - 63, 3, 0},
-        {0, 0, UINT64_C(1) << 32}, {0, 2, UINT64_MAX - 64},
-    };
-
-    count_calls();
-    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct fabric_grant grant = grant_some(SEGMENT);
-
-        grant.words[rows[i].word] = rows[i].value;
-        assert_int_equal(write_some(&grant, rows[i].at, 128), 0);
-        world_wait(&world, SENDER, FABRIC_CLOSED, i + 1);
-        world_wait(&world, OWNER, FABRIC_CLOSED, i + 1);
-        assert_int_equal(send_calls, 0);
-        reconnect();
-    }
-}
-
-/* A peer that writes beyond what it was granted (its own check is taken away) meets the device's. */
-TEST(a_write_beyond_the_grant_harms_nobody_and_ends_the_connection)
-{
-    struct fabric_grant grant = grant_some(4096);
-    const uint8_t *to = pm_at(world.sides[OWNER].pm, GRANTED);
-
-    pm_store(world.sides[SENDER].pm, 0, (const uint64_t[8]){1, 2, 3}, 64);
-    grant.words[1] = SEGMENT;
-    assert_int_equal(write_some(&grant, 4096, 64), 0);
-    world_wait(&world, SENDER, FABRIC_CLOSED, 1);
-    world_wait(&world, OWNER, FABRIC_REVOKED, 1);
-    assert_int_equal(count_of(SENDER, FABRIC_WRITTEN), 0);
-    for (uint32_t i = 0; i < SEGMENT; i++)
-        assert_int_equal(to[i], 0);
 }
 
 /* --- what a peer may say --- */
