@@ -31,15 +31,13 @@ enum {
     TCP_BLOCK_BYTES = 64 << 10,
     TCP_BLOCKS = 4096, /* of one connection's queue of Rowan sends */
 
-    /* Memory that received messages lie in (tcp_slab.c). */
+    /* Memory that messages lie in (tcp_slab.c). */
     TCP_CHUNK_BYTES = 256 << 10,
     TCP_CHUNKS = 256,
     TCP_MIDDLE_BYTES = 64 << 10,
     TCP_MIDDLES = 1024,
     TCP_LARGE_BYTES = FABRIC_MAX_MESSAGE_BYTES + 64,
     TCP_LARGES = 32,
-    TCP_SLABS = TCP_CHUNKS + TCP_MIDDLES + TCP_LARGES,
-    TCP_SLABS_KEPT = 4, /* free ones of each kind that are not given back */
 
     TCP_READ_ROOM = 16 << 10,  /* least room for a read of messages */
     TCP_READ_BYTES = 64 << 10, /* most that one read of messages takes */
@@ -50,7 +48,10 @@ enum {
     TCP_OUT_BYTES = 32 << 10, /* copied bytes that wait on one connection */
     TCP_OUTS = 1024,          /* connections with something to send */
     TCP_OUTS_BLOCKED = 960,   /* and of these, whose peers do not read */
-    TCP_OUTS_KEPT = 16,
+    TCP_OUTS_KEPT = 16,       /* free ones that are not given back */
+    TCP_SLABS_KEPT = 4,       /* likewise, of each other kind */
+
+    TCP_SLABS = TCP_CHUNKS + TCP_MIDDLES + TCP_LARGES + TCP_OUTS,
 
     TCP_BOUNCE_BYTES = 16 << 10,  /* tcp_landing.c */
     TCP_SOCKET_BYTES = 128 << 10, /* SO_SNDBUF and SO_RCVBUF for messages; the kernel doubles it */
@@ -96,7 +97,7 @@ static_assert((int)TCP_LISTS <= (int)CONN_LISTS, "each has its link");
 
 /* --- memory for messages --- */
 
-enum slab_kind { SLAB_CHUNK, SLAB_MIDDLE, SLAB_LARGE, SLAB_KINDS };
+enum slab_kind { SLAB_CHUNK, SLAB_MIDDLE, SLAB_LARGE, SLAB_OUT, SLAB_KINDS };
 
 struct tcp_slab {
     struct tcp_slab *next_free;
@@ -129,8 +130,6 @@ struct tcp_endpoint {
     struct random random; /* for tokens */
 
     struct tcp_slabs slabs;
-    struct tcp_out *free_outs;
-    uint32_t free_out_count, out_count;
 
     struct tcp_zone *zone;
     uint32_t zone_members;
@@ -151,6 +150,13 @@ struct tcp_in {
     struct held *held; /* messages with the owner */
     uint64_t held_bytes;
     bool stopped; /* the owner holds too much: nothing is read */
+};
+
+/* Messages out. */
+struct tcp_out {
+    struct tcp_slab *slab; /* NULL: nothing waits to be sent or reported */
+    uint32_t added, sent;  /* bytes */
+    uint64_t progress_ns;  /* when the peer last took something of it */
 };
 
 /* One of a connection's sockets. */
@@ -180,7 +186,7 @@ struct tcp_conn {
     struct tcp_greeting greeting; /* being received */
 
     struct tcp_in in;
-    struct tcp_out *out; /* NULL: nothing waits to be sent or reported */
+    struct tcp_out out;
     uint64_t out_number; /* of the next message sent */
 
     struct tcp_sender *sender;   /* active, and the peer has a zone for us */
@@ -286,7 +292,6 @@ void tcp_out_push(struct tcp_conn *conn);
 /* Gives back memory that others want and whose receivers do not read. */
 void tcp_out_check(struct tcp_endpoint *endpoint);
 void tcp_out_fini(struct tcp_conn *conn);
-void tcp_outs_fini(struct tcp_endpoint *endpoint);
 
 /* --- tcp_rowan.c --- */
 

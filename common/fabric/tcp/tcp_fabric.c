@@ -39,7 +39,6 @@ static void tcp_endpoint_free(struct endpoint *base)
 {
     struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base;
 
-    tcp_outs_fini(endpoint);
     slabs_fini(endpoint);
     free(endpoint->bounce);
 }

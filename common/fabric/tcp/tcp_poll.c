@@ -51,7 +51,7 @@ static void socket_event(uint64_t tag, uint32_t what)
     }
     if (socket->readable && !conn->in.stopped)
         conn_list_add(&conn->base, LIST_ACTIVE);
-    if (socket->writable && conn->out)
+    if (socket->writable && conn->out.slab)
         conn_list_add(&conn->base, LIST_DIRTY);
 }
 
@@ -139,7 +139,7 @@ void tcp_push(struct conn *base)
 {
     struct tcp_conn *conn = (struct tcp_conn *)base;
 
-    if (conn->out)
+    if (conn->out.slab)
         tcp_out_push(conn);
     if (conn->sender && base->state == CONN_OPEN)
         sender_push(conn);

@@ -1,116 +1,38 @@
 /* tcp_send.c - messages out. What a role sends between two flushes is gathered in a buffer that the
  * connection has only while it is needed, and handed over with one call.
  *
- * 1. Bytes leave in the order they were added; the buffer's space is used anew when all have left.
- *    sent <= added, in bytes since it was empty.
+ * 1. Bytes leave in the order they were added; the buffer is given back when all have left, so sent < added
+ *    while there is one.
  * 2. A connection whose peer does not read is blocked: it keeps its buffer and answers EAGAIN. At most
  *    TCP_OUTS_BLOCKED are: one more closes the one that has been blocked longest, so that others find
  *    a buffer.
- * 3. A copy that is larger than the buffer gets a slab of its own and goes alone. There are few of
+ * 3. A message that is larger than a buffer gets a larger slab and goes alone. There are few of
  *    these: when one is wanted in vain, a connection is closed whose peer has taken nothing of its own
  *    for TCP_UNREAD_NS.
  */
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/fabric/tcp/tcp.h"
 
-struct tcp_out {
-    struct tcp_out *next_free;
-    uint32_t added, sent;
-    struct tcp_slab *slab; /* 3: it is there what waits; or NULL */
-    uint64_t progress_ns;  /* when the peer last took something of it */
-    uint8_t data[TCP_OUT_BYTES];
-};
-
-/* --- buffers --- */
-
-static struct tcp_out *out_of(struct tcp_conn *conn)
-{
-    struct tcp_endpoint *endpoint = conn->endpoint;
-    struct tcp_out *out = endpoint->free_outs;
-
-    if (conn->out)
-        return conn->out;
-    if (out) {
-        endpoint->free_outs = out->next_free;
-        endpoint->free_out_count--;
-    } else {
-        if (endpoint->out_count == TCP_OUTS)
-            return NULL;
-        out = malloc(sizeof *out);
-        if (!out)
-            return NULL;
-        endpoint->out_count++;
-    }
-    out->added = out->sent = 0;
-    out->slab = NULL;
-    conn->out = out;
-    return out;
-}
-
-static void drop_slab(struct tcp_conn *conn)
-{
-    if (conn->out->slab)
-        slab_unref(conn->endpoint, conn->out->slab);
-    conn->out->slab = NULL;
-}
-
 void tcp_out_fini(struct tcp_conn *conn)
 {
-    struct tcp_endpoint *endpoint = conn->endpoint;
-    struct tcp_out *out = conn->out;
-
-    if (!out)
-        return;
-    drop_slab(conn);
-    conn->out = NULL;
-    if (endpoint->free_out_count == TCP_OUTS_KEPT) {
-        endpoint->out_count--;
-        free(out);
-        return;
-    }
-    out->next_free = endpoint->free_outs;
-    endpoint->free_outs = out;
-    endpoint->free_out_count++;
-}
-
-void tcp_outs_fini(struct tcp_endpoint *endpoint)
-{
-    while (endpoint->free_outs) {
-        struct tcp_out *out = endpoint->free_outs;
-
-        endpoint->free_outs = out->next_free;
-        free(out);
-    }
-}
-
-static bool is_empty(const struct tcp_out *out)
-{
-    return out->sent == out->added;
-}
-
-static void give_back(struct tcp_conn *conn)
-{
-    if (conn->out && is_empty(conn->out))
-        tcp_out_fini(conn);
+    if (conn->out.slab)
+        slab_unref(conn->endpoint, conn->out.slab);
+    conn->out.slab = NULL;
 }
 
 /* --- hand over --- */
 
 static void account_sent(struct tcp_conn *conn, size_t bytes)
 {
-    struct tcp_out *out = conn->out;
+    struct tcp_out *out = &conn->out;
 
     out->sent += (uint32_t)bytes;
     out->progress_ns = conn->endpoint->base.now_ns;
-    if (is_empty(out)) { /* 1 */
-        drop_slab(conn);
-        out->added = out->sent = 0;
-    }
+    if (out->sent == out->added) /* 1 */
+        tcp_out_fini(conn);
 }
 
 /* 2 */
@@ -135,8 +57,8 @@ static void close_unread(struct tcp_endpoint *endpoint, enum slab_kind kind)
 {
     struct tcp_conn *conn = (struct tcp_conn *)endpoint->base.lists[LIST_BLOCKED].first;
 
-    while (conn && !(conn->out && conn->out->slab && conn->out->slab->kind == kind &&
-                     endpoint->base.now_ns - conn->out->progress_ns >= TCP_UNREAD_NS))
+    while (conn && !(conn->out.slab && conn->out.slab->kind == kind &&
+                     endpoint->base.now_ns - conn->out.progress_ns >= TCP_UNREAD_NS))
         conn = (struct tcp_conn *)conn->base.links[LIST_BLOCKED].next;
     if (!conn)
         return;
@@ -156,11 +78,11 @@ void tcp_out_check(struct tcp_endpoint *endpoint)
 
 void tcp_out_push(struct tcp_conn *conn)
 {
-    struct tcp_out *out = conn->out;
+    struct tcp_out *out = &conn->out;
 
-    while (conn->base.state == CONN_OPEN && conn->messages.writable && out && !is_empty(out)) {
+    while (conn->base.state == CONN_OPEN && conn->messages.writable && out->slab) {
         const uint32_t asked = out->added - out->sent;
-        const struct iovec piece = {(out->slab ? out->slab->data : out->data) + out->sent, asked};
+        const struct iovec piece = {out->slab->data + out->sent, asked};
         const ssize_t sent = tcp_write(conn->messages.fd, &piece, 1);
 
         if (sent > 0) {
@@ -181,7 +103,6 @@ void tcp_out_push(struct tcp_conn *conn)
     }
     if (conn->messages.writable)
         conn_list_remove(&conn->base, LIST_BLOCKED);
-    give_back(conn);
 }
 
 /* --- add --- */
@@ -208,30 +129,33 @@ static void lay_out(struct tcp_conn *conn, const struct fabric_iov *iov, unsigne
 /* Whether `wire` bytes find a place behind what waits. */
 static bool fits(const struct tcp_out *out, uint32_t wire)
 {
-    return wire <= TCP_OUT_BYTES - out->added && !out->slab;
+    return out->slab->kind == SLAB_OUT && wire <= TCP_OUT_BYTES - out->added;
 }
 
-/* To the buffer, which the connection may not have yet, or to a slab. */
+static enum slab_kind kind_for(uint32_t wire)
+{
+    if (wire <= TCP_OUT_BYTES)
+        return SLAB_OUT;
+    return wire <= TCP_MIDDLE_BYTES ? SLAB_MIDDLE : SLAB_LARGE; /* 3 */
+}
+
+/* To the buffer, which the connection may not have yet. */
 static int add(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count, uint32_t bytes)
 {
     const uint32_t wire = message_wire_bytes(bytes);
-    struct tcp_out *out = out_of(conn);
+    struct tcp_out *out = &conn->out;
 
-    if (!out)
+    if (out->slab && !fits(out, wire))
         return ROWAN_EAGAIN;
-    if (fits(out, wire)) {
-        lay_out(conn, iov, count, bytes, out->data + out->added);
-        out->added += wire;
-        return 0;
+    if (!out->slab) {
+        out->slab = slab_take(conn->endpoint, kind_for(wire));
+        if (!out->slab)
+            return ROWAN_EAGAIN;
+        out->added = out->sent = 0;
+        out->progress_ns = conn->endpoint->base.now_ns;
     }
-    if (wire <= TCP_OUT_BYTES || !is_empty(out))
-        return ROWAN_EAGAIN;
-    out->slab = slab_take(conn->endpoint, wire <= TCP_MIDDLE_BYTES ? SLAB_MIDDLE : SLAB_LARGE);
-    if (!out->slab)
-        return ROWAN_EAGAIN;
-    out->progress_ns = conn->endpoint->base.now_ns;
-    lay_out(conn, iov, count, bytes, out->slab->data);
-    out->added = wire;
+    lay_out(conn, iov, count, bytes, out->slab->data + out->added);
+    out->added += wire;
     return 0;
 }
 
@@ -245,13 +169,11 @@ static __attribute__((noinline)) int send_any(struct tcp_conn *conn, const struc
     if (error)
         return error;
     error = add(conn, iov, count, bytes);
-    if (error == ROWAN_EAGAIN && !conn->endpoint->base.base.holds && conn->out &&
-        conn->messages.writable && !is_empty(conn->out)) {
+    if (error == ROWAN_EAGAIN && !conn->endpoint->base.base.holds && conn->out.slab &&
+        conn->messages.writable) {
         tcp_out_push(conn);
         error = conn->base.state != CONN_OPEN ? ROWAN_ECLOSED : add(conn, iov, count, bytes);
     }
-    if (error)
-        give_back(conn);
     return error;
 }
 
@@ -259,16 +181,16 @@ static __attribute__((noinline)) int send_any(struct tcp_conn *conn, const struc
 int tcp_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count)
 {
     struct tcp_conn *conn = (struct tcp_conn *)base;
-    struct tcp_out *out = conn->out;
+    struct tcp_out *out = &conn->out;
     uint32_t bytes, wire;
 
-    if (conn->base.state != CONN_OPEN || !conn_is_listed(&conn->base, LIST_DIRTY) || !out ||
+    if (conn->base.state != CONN_OPEN || !conn_is_listed(&conn->base, LIST_DIRTY) || !out->slab ||
         !window_is_short(iov, count, &bytes))
         return send_any(conn, iov, count);
     wire = message_wire_bytes(bytes);
     if (!fits(out, wire))
         return send_any(conn, iov, count);
-    window_copy_short(begin_message(conn, bytes, out->data + out->added), iov, count);
+    window_copy_short(begin_message(conn, bytes, out->slab->data + out->added), iov, count);
     out->added += wire;
     return 0;
 }

@@ -1,13 +1,14 @@
-/* tcp_slab.c - memory that received messages lie in, shared by all connections of an endpoint, so
- * that an idle one costs none. Three kinds, each with a limit:
+/* tcp_slab.c - memory that messages lie in, shared by all connections of an endpoint, so that an idle
+ * one costs none. Four kinds, each with a limit:
  *
  *   chunks   what is read goes into one chunk, connection after connection; whole messages are
  *            delivered where they lie. A chunk is free when the last of them is released.
- *   middle, large   one message each that the end of a read has cut, or that is sent by copy and is
- *            too large for the buffer of its connection.
+ *   middle, large   one message each that the end of a read has cut, or that is sent and is too
+ *            large for one of these:
+ *   out      what one connection sends, while it waits.
  *
  * 1. A slab is used while it has references. The chunk that is read into needs none.
- * 2. At most TCP_SLABS_KEPT free slabs of a kind are kept; the others go back to the system.
+ * 2. At most `kept` free slabs of a kind are kept; the others go back to the system.
  */
 #include <stdlib.h>
 
@@ -15,11 +16,12 @@
 #include "common/fabric/tcp/tcp.h"
 
 static const struct {
-    uint32_t first, count, bytes;
+    uint32_t first, count, bytes, kept;
 } kinds[SLAB_KINDS] = {
-    [SLAB_CHUNK] = {0, TCP_CHUNKS, TCP_CHUNK_BYTES},
-    [SLAB_MIDDLE] = {TCP_CHUNKS, TCP_MIDDLES, TCP_MIDDLE_BYTES},
-    [SLAB_LARGE] = {TCP_CHUNKS + TCP_MIDDLES, TCP_LARGES, TCP_LARGE_BYTES},
+    [SLAB_CHUNK] = {0, TCP_CHUNKS, TCP_CHUNK_BYTES, TCP_SLABS_KEPT},
+    [SLAB_MIDDLE] = {TCP_CHUNKS, TCP_MIDDLES, TCP_MIDDLE_BYTES, TCP_SLABS_KEPT},
+    [SLAB_LARGE] = {TCP_CHUNKS + TCP_MIDDLES, TCP_LARGES, TCP_LARGE_BYTES, TCP_SLABS_KEPT},
+    [SLAB_OUT] = {TCP_CHUNKS + TCP_MIDDLES + TCP_LARGES, TCP_OUTS, TCP_OUT_BYTES, TCP_OUTS_KEPT},
 };
 
 static struct tcp_slab *slab_create(struct tcp_slabs *slabs, enum slab_kind kind)
@@ -53,7 +55,7 @@ struct tcp_slab *slab_take(struct tcp_endpoint *endpoint, enum slab_kind kind)
     } else {
         slab = slab_create(slabs, kind);
         if (!slab) {
-            slabs->wanted[kind] = true;
+            slabs->wanted[kind] = kind != SLAB_OUT; /* tcp_send.c, 2 */
             return NULL;
         }
     }
@@ -65,7 +67,7 @@ struct tcp_slab *slab_take(struct tcp_endpoint *endpoint, enum slab_kind kind)
 static void slab_free(struct tcp_slabs *slabs, struct tcp_slab *slab)
 {
     slabs->wanted[slab->kind] = false; /* there is one again; who still finds none says so */
-    if (slabs->free_count[slab->kind] == TCP_SLABS_KEPT) { /* 2 */
+    if (slabs->free_count[slab->kind] == kinds[slab->kind].kept) { /* 2 */
         slabs->by_id[slab->id] = NULL;
         free(slab);
         return;
@@ -85,11 +87,14 @@ void slabs_try_again(struct tcp_endpoint *endpoint)
 
 void slab_unused(struct tcp_endpoint *endpoint, struct tcp_slab *slab)
 {
+    const bool is_out = slab->kind == SLAB_OUT; /* for which nobody waits */
+
     if (slab == endpoint->slabs.chunk)
         slab->used = 0;
     else
         slab_free(&endpoint->slabs, slab);
-    slabs_try_again(endpoint);
+    if (!is_out)
+        slabs_try_again(endpoint);
 }
 
 static bool lies_in(const struct tcp_slab *slab, const void *data)
