@@ -1,5 +1,5 @@
 /* register_history.h - histories of one key as clients of a register would record them: linearizable by
- * their making, from a seed. For tests and benchmarks of test/sim/linear.h.
+ * their making, from a seed. For tests of test/sim/linear.h.
  */
 #ifndef LIB_REGISTER_HISTORY_H
 #define LIB_REGISTER_HISTORY_H

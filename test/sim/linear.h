@@ -3,7 +3,8 @@
  * A search for an order of all operations in which each has its effect between its call and its
  * answer and the answers are those of one register with a version. Wing and Gong's search (1993),
  * with Lowe's memory of visited states (2017), so that no state is looked at twice. It is exact: no
- * order is left out but one that could be changed into another that is looked at.
+ * order is left out but one that could be changed into another that is looked at. The cost of a state
+ * grows with the number of put_ifs and deletes under way, and of writes with unknown outcome.
  *
  * The register: absent, or a value and a version. A put or put_if that takes effect gives a version
  * above every earlier one of the key's (the servers promise that, design section 5); a delete makes it
