@@ -63,36 +63,6 @@ static void expect(unsigned list, const uint32_t *numbers, uint32_t count)
         expect(list, numbers, sizeof numbers / sizeof numbers[0]);                                 \
     } while (0)
 
-TEST(items_come_in_the_order_they_were_added)
-{
-    expect(0, NULL, 0);
-    append(0, 4);
-    EXPECT(0, 4);
-    append(0, 1);
-    append(0, 3);
-    EXPECT(0, 4, 1, 3);
-}
-
-TEST(first_middle_last_and_only_items_can_leave)
-{
-    for (uint32_t i = 0; i < 5; i++)
-        append(0, i);
-    take_off(0, 2);
-    EXPECT(0, 0, 1, 3, 4);
-    take_off(0, 0);
-    EXPECT(0, 1, 3, 4);
-    take_off(0, 4);
-    EXPECT(0, 1, 3);
-    append(0, 2);
-    EXPECT(0, 1, 3, 2);
-    take_off(0, 1);
-    take_off(0, 2);
-    take_off(0, 3);
-    expect(0, NULL, 0);
-    append(0, 3);
-    EXPECT(0, 3);
-}
-
 TEST(an_item_can_be_on_two_lists)
 {
     append(0, 0);

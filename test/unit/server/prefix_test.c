@@ -9,88 +9,6 @@ static uint64_t v(uint32_t epoch, uint64_t counter)
     return version_make(epoch, counter);
 }
 
-static void assert_hole(const struct prefix *prefix, uint64_t commit, uint64_t first, uint64_t last)
-{
-    uint64_t found_first, found_last;
-    assert_true(prefix_hole(prefix, commit, &found_first, &found_last));
-    assert_int_equal(found_first, first);
-    assert_int_equal(found_last, last);
-}
-
-static void assert_no_hole(const struct prefix *prefix, uint64_t commit)
-{
-    uint64_t first, last;
-    assert_false(prefix_hole(prefix, commit, &first, &last));
-}
-
-TEST(versions_in_order_make_a_prefix_without_a_hole)
-{
-    struct prefix prefix;
-    prefix_init(&prefix, v(1, 0));
-    assert_no_hole(&prefix, v(1, 0));
-    for (uint64_t i = 1; i <= 1000; i++)
-        prefix_add(&prefix, v(1, i));
-    assert_int_equal(prefix.upto, v(1, 1000));
-    assert_int_equal(prefix.count, 0);
-    assert_no_hole(&prefix, v(1, 1000));
-    assert_hole(&prefix, v(1, 1001), v(1, 1001), v(1, 1001));
-}
-
-TEST(the_first_hole_ends_before_what_arrived_or_at_the_commit_version)
-{
-    struct prefix prefix;
-    prefix_init(&prefix, v(1, 0));
-    prefix_add(&prefix, v(1, 1));
-    prefix_add(&prefix, v(1, 5));
-    prefix_add(&prefix, v(1, 9));
-    assert_no_hole(&prefix, v(1, 1));
-    assert_hole(&prefix, v(1, 2), v(1, 2), v(1, 2));
-    assert_hole(&prefix, v(1, 4), v(1, 2), v(1, 4));
-    assert_hole(&prefix, v(1, 9), v(1, 2), v(1, 4));
-    for (uint64_t i = 2; i <= 4; i++)
-        prefix_add(&prefix, v(1, i));
-    assert_hole(&prefix, v(1, 9), v(1, 6), v(1, 8));
-}
-
-TEST(a_version_may_come_twice_and_late)
-{
-    struct prefix prefix;
-    prefix_init(&prefix, v(1, 0));
-    static const uint64_t order[] = {3, 3, 1, 3, 1, 2, 2, 1, 3};
-    for (unsigned i = 0; i < sizeof order / sizeof order[0]; i++)
-        prefix_add(&prefix, v(1, order[i]));
-    assert_int_equal(prefix.upto, v(1, 3));
-    assert_int_equal(prefix.count, 0);
-}
-
-TEST(an_epoch_is_entered_only_when_the_one_before_is_settled)
-{
-    struct prefix prefix;
-    prefix_init(&prefix, v(1, 0));
-    prefix_add(&prefix, v(1, 1));
-    prefix_add(&prefix, v(1, 7));
-    prefix_add(&prefix, v(2, 1));
-    prefix_add(&prefix, v(2, 2));
-    assert_int_equal(prefix.upto, v(1, 1));
-    prefix_settle(&prefix, 2);
-    assert_int_equal(prefix.upto, v(2, 2));
-    assert_int_equal(prefix.count, 0);
-    assert_no_hole(&prefix, v(2, 2));
-}
-
-TEST(settling_an_earlier_epoch_changes_nothing)
-{
-    struct prefix prefix;
-    prefix_init(&prefix, v(3, 0));
-    prefix_add(&prefix, v(3, 1));
-    prefix_add(&prefix, v(3, 4));
-    struct prefix before = prefix;
-    prefix_settle(&prefix, 3);
-    prefix_settle(&prefix, 2);
-    prefix_settle(&prefix, 0);
-    assert_memory_equal(&prefix, &before, sizeof prefix);
-}
-
 TEST(the_last_version_of_an_epoch_does_not_touch_the_next)
 {
     struct prefix prefix;
@@ -103,24 +21,6 @@ TEST(the_last_version_of_an_epoch_does_not_touch_the_next)
     prefix_add(&prefix, UINT64_MAX);
     prefix_add(&prefix, UINT64_MAX);
     assert_int_equal(prefix.count, 1);
-}
-
-TEST(with_too_many_ranges_the_highest_is_forgotten_and_asked_for_again)
-{
-    struct prefix prefix;
-    prefix_init(&prefix, v(1, 0));
-    for (uint64_t i = 1; i <= 2 * PREFIX_RANGES; i++)
-        prefix_add(&prefix, v(1, 2 * i));
-    assert_int_equal(prefix.count, PREFIX_RANGES);
-    prefix_add(&prefix, v(1, 5)); /* 4 to 6: room for one again */
-    prefix_add(&prefix, v(1, 2 * PREFIX_RANGES + 20));
-    assert_int_equal(prefix.count, PREFIX_RANGES);
-    prefix_add(&prefix, v(1, 9)); /* makes room, and the next insertion in front pushes one out */
-    prefix_add(&prefix, v(1, 2 * PREFIX_RANGES + 40));
-    for (uint64_t i = 1; i < 2 * PREFIX_RANGES; i++)
-        prefix_add(&prefix, v(1, i));
-    assert_hole(&prefix, v(1, 4 * PREFIX_RANGES), prefix.upto + 1, prefix.ranges[0].first - 1);
-    assert_true(prefix.upto >= v(1, 2 * PREFIX_RANGES - 1));
 }
 
 /* The lowest hole is asked for first: what comes below the others must find a range. */

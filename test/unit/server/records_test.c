@@ -32,36 +32,6 @@ static void look_is(struct records *records, uint32_t client, uint32_t operation
     assert_int_equal(found, version);
 }
 
-TEST(a_first_request_is_fresh_and_its_repeat_is_not)
-{
-    assert_int_equal(records_bytes(records), 0);
-    look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
-    look_is(records, 7, 5, 5, RECORDS_AGAIN, 0);
-    look_is(records, 8, 5, 5, RECORDS_FRESH, 0); /* another client's numbers are its own */
-    assert_int_equal(records_count(records), 0);
-    assert_int_equal(records_clients(records), 2);
-}
-
-TEST(a_repeat_of_what_took_effect_gets_its_version)
-{
-    look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
-    look_is(records, 7, 6, 5, RECORDS_FRESH, 0);
-    assert_int_equal(records_add(records, 7, 6, 1001), 0);
-    look_is(records, 7, 5, 5, RECORDS_AGAIN, 0);
-    look_is(records, 7, 6, 5, RECORDS_DONE, 1001);
-    look_is(records, 7, 6, 6, RECORDS_DONE, 1001); /* the lowest unanswered is not answered */
-    assert_int_equal(records_count(records), 1);
-}
-
-TEST(a_number_that_was_passed_over_is_no_fresh_one)
-{
-    look_is(records, 7, 9, 5, RECORDS_FRESH, 0);
-    look_is(records, 7, 8, 5, RECORDS_AGAIN, 0);
-    assert_int_equal(records_add(records, 7, 8, 44), 0);
-    look_is(records, 7, 8, 5, RECORDS_DONE, 44);
-    look_is(records, 7, 10, 5, RECORDS_FRESH, 0);
-}
-
 TEST(what_is_answered_is_forgotten_and_refused)
 {
     for (uint32_t i = 1; i <= 4; i++) {
@@ -121,23 +91,6 @@ static struct walk changed(struct records *records)
     struct walk walk = {0};
     records_changed(records, note, &walk);
     return walk;
-}
-
-TEST(a_walk_tells_of_what_rose_since_the_last)
-{
-    assert_int_equal(changed(records).calls, 0);
-    look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
-    look_is(records, 8, 9, 8, RECORDS_FRESH, 0);
-    assert_int_equal(changed(records).calls, 2);
-    assert_int_equal(changed(records).calls, 0);
-    look_is(records, 7, 6, 5, RECORDS_FRESH, 0);
-    assert_int_equal(changed(records).calls, 0);
-    look_is(records, 7, 7, 6, RECORDS_FRESH, 0);
-    look_is(records, 7, 8, 7, RECORDS_FRESH, 0);
-    struct walk walk = changed(records);
-    assert_int_equal(walk.calls, 1);
-    assert_int_equal(walk.client, 7);
-    assert_int_equal(walk.lowest, 7);
 }
 
 /* While the table grows and shrinks. */
