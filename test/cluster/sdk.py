@@ -1,11 +1,10 @@
 #!/usr/bin/python3
-"""The programs in client/README.md compile by copy and paste against a staged installation, and run
-against a cluster (the issue's Show 9)."""
+"""The SDK as a program's author meets it: what a staged installation exports, and the programs in client/README.md,
+which compile by copy and paste against it, and run against a cluster (the issue's Show 9)."""
 
 import glob
 import os
 import re
-import shlex
 import subprocess
 import sys
 
@@ -62,22 +61,30 @@ def staged_environment():
     }
 
 
-def compile_and_run(number, text):
-    folder = os.path.join(scratch(), f"program{number}")
+def command(name):
+    """How the README compiles that program."""
+    return next(line for line in "".join(blocks("sh")).splitlines() if line.startswith(f"cc {name}.c "))
+
+
+def run_made(made, directory):
+    return subprocess.run([made, directory], cwd=directory, env=staged_environment(), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+
+
+def compile_and_run(name, text):
+    folder = os.path.join(scratch(), name + "-program")
     os.mkdir(folder)
-    source, made = os.path.join(folder, "program.c"), os.path.join(folder, "program")
-    with open(source, "w", encoding="utf-8") as file:
+    with open(os.path.join(folder, name + ".c"), "w", encoding="utf-8") as file:
         file.write(text)
-    flags = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "rowan"], env=staged_environment(),
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    done = run(["cc", "-Wall", "-Wextra", "-Werror", "-o", made, source, *shlex.split(flags)])
-    tap.equal(done.code, 0, done.both)
-    done = subprocess.run(
-        [made, cluster.directory], cwd=cluster.directory, env=staged_environment(),
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    words = 'cc() { command cc -Wall -Wextra -Werror "$@"; }; ' + command(name)
+    done = subprocess.run(["sh", "-ec", words], cwd=folder, env=staged_environment(), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    tap.equal(done.returncode, 0, done.stdout + done.stderr)
+    made = os.path.join(folder, name)
+    done = run_made(made, folder)  # no cluster is there
+    tap.check(done.returncode > 0, done.returncode)
+    tap.contains(done.stderr, "open: not found")
+    done = run_made(made, cluster.directory)
     tap.equal(done.returncode, 0, done.stdout[-1000:] + done.stderr[-1000:])
     print("\n".join("# " + line for line in done.stdout.splitlines()[-5:]))
 
@@ -92,13 +99,32 @@ def the_readme_has_a_synchronous_and_an_asynchronous_program():
 
 
 @tap.case
+def the_library_exports_what_rowan_h_declares_and_nothing_else():
+    library = find("lib*/**/librowan.so.0")[0]
+    names = run(["nm", "-D", "--defined-only", "--format=posix", library]).out.splitlines()
+    exported = {line.split()[0].split("@")[0] for line in names if line.split()[1] != "A"}
+    with open(os.path.join(SOURCE, "client", "rowan.h"), encoding="utf-8") as file:
+        declared = set(re.findall(r"^ROWAN_API.*?(rowan_[a-z_]+)\(", file.read(), re.MULTILINE))
+    tap.check(declared)
+    tap.equal(exported, declared)
+    tap.contains(run(["readelf", "-d", library]).out, "soname: [librowan.so.0]")
+
+
+@tap.case
+def the_readme_shows_the_examples_as_they_are():
+    for name, text in zip(("sync", "async"), programs()):
+        with open(os.path.join(SOURCE, "client", "examples", name + ".c"), encoding="utf-8") as file:
+            tap.equal(text, file.read(), name)
+
+
+@tap.case
 def the_synchronous_program_compiles_by_copy_and_paste_and_runs():
-    compile_and_run(1, programs()[0])
+    compile_and_run("sync", programs()[0])
 
 
 @tap.case
 def the_asynchronous_program_compiles_by_copy_and_paste_and_runs():
-    compile_and_run(2, programs()[1])
+    compile_and_run("async", programs()[1])
 
 
 @tap.case
