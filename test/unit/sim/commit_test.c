@@ -65,58 +65,6 @@ static const struct shard *shard_of(const struct sim_cluster *cluster, const cha
                                  slot_of_key(key, (uint32_t)strlen(key)));
 }
 
-/* --- spreading --- */
-
-TEST(commit_versions_reach_the_backups_within_15_ms_and_the_delay)
-{
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        const uint64_t delay_ns = 2 * NS_PER_MS;
-        struct sim_cluster *cluster = sim_cluster_create(
-            &(struct sim_cluster_options){.seed = seed, .max_delay_ns = delay_ns});
-        char key[24];
-        stage_key(cluster, 1, 0, key);
-        const struct shard *shard = shard_of(cluster, key);
-        for (unsigned i = 0; i < 5; i++) {
-            uint64_t version;
-            assert_int_equal(sim_put(cluster, 0, key, strlen(key), "value", 5, &version), 0);
-            sim_cluster_run_for(cluster, SPREAD_NS + 2 * delay_ns);
-            for (uint32_t server = 1; server <= 3; server++)
-                assert_int_equal(told_at(cluster, server, 1)->versions[shard->id], version);
-        }
-        stage_finish(cluster, 1);
-    }
-}
-
-TEST(an_idle_cluster_writes_nothing)
-{
-    struct sim_cluster *cluster = sim_cluster_create(&(struct sim_cluster_options){
-        .seed = 2, .workers = 2, .digests = 2, .max_delay_ns = 100 * NS_PER_US});
-    struct stage_answers answers = {0};
-    char key[24];
-    for (uint32_t i = 0; i < 300; i++) {
-        stage_key(cluster, 1 + i % 3, i, key);
-        stage_post_put(cluster, 0, key, "value", 5, &answers);
-        if (i % 50 == 49)
-            stage_settle(cluster, &answers);
-    }
-    sim_cluster_run_for(cluster, 3 * NS_PER_S);
-    uint64_t stores = 0, fences = 0;
-    uint64_t blocks = sim_network_counts(cluster->network).blocks;
-    for (uint32_t i = 0; i < 3; i++) {
-        stores += cluster->servers[i].pm->stores;
-        fences += cluster->servers[i].pm->fences;
-    }
-    sim_cluster_run_for(cluster, 10 * NS_PER_S);
-    for (uint32_t i = 0; i < 3; i++) {
-        stores -= cluster->servers[i].pm->stores;
-        fences -= cluster->servers[i].pm->fences;
-    }
-    assert_int_equal(stores, 0);
-    assert_int_equal(fences, 0);
-    assert_int_equal(sim_network_counts(cluster->network).blocks, blocks);
-    stage_finish(cluster, answers.good);
-}
-
 /* All shards of a server change within the time that is waited for more: they share entries, of as many
  * rows as a block holds. */
 static void many_shards_change_at_once(uint32_t block_limit, uint32_t most_entries)
