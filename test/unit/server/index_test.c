@@ -1,62 +1,10 @@
 /* The index against a model, at each level of its growth, and when there is no memory. */
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "server/index/index.h"
-#include "test/lib/entry_log.h"
 #include "test/lib/unit.h"
+#include "test/unit/server/index_fixture.h"
 
-enum {
-    KEY_BYTES = 16,
-    MIB = 1 << 20,
-};
-
-struct fixture {
-    struct entry_log log;
-    struct index *index;
-};
-
-static void fixture_init(struct fixture *fixture, uint64_t pm_bytes)
-{
-    entry_log_init(&fixture->log, pm_bytes);
-    assert_int_equal(index_create(&fixture->log.heap->pm, &fixture->log.format, &fixture->index),
-                     0);
-}
-
-static void fixture_fini(struct fixture *fixture)
-{
-    index_destroy(fixture->index);
-    entry_log_fini(&fixture->log);
-}
-
-static uint64_t key_hash(uint64_t number)
-{
-    uint8_t key[KEY_BYTES];
-    entry_log_key(number, key, KEY_BYTES);
-    return index_hash(key, KEY_BYTES);
-}
-
-static uint64_t append(struct fixture *fixture, uint64_t number, uint64_t version)
-{
-    uint8_t key[KEY_BYTES];
-    entry_log_key(number, key, KEY_BYTES);
-    return entry_log_append(&fixture->log, ENTRY_PUT, key, KEY_BYTES, 16, version);
-}
-
-static int update(struct fixture *fixture, uint64_t number, uint64_t version, uint64_t offset,
-                  uint64_t *previous)
-{
-    uint8_t key[KEY_BYTES];
-    entry_log_key(number, key, KEY_BYTES);
-    return index_update(fixture->index, index_hash(key, KEY_BYTES), key, KEY_BYTES, version, offset,
-                        previous);
-}
-
-static uint64_t find(struct fixture *fixture, uint64_t number)
-{
-    uint8_t key[KEY_BYTES];
-    entry_log_key(number, key, KEY_BYTES);
-    return index_find(fixture->index, index_hash(key, KEY_BYTES), key, KEY_BYTES);
-}
+enum { MIB = 1 << 20 };
 
 /* Inserts key `number` with version 1; the result of index_update. */
 static int insert(struct fixture *fixture, uint64_t number)

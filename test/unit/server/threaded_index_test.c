@@ -5,9 +5,8 @@
 
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "server/index/index.h"
-#include "test/lib/entry_log.h"
 #include "test/lib/unit.h"
+#include "test/unit/server/index_fixture.h"
 
 #ifdef __SANITIZE_THREAD__ /* gcc's name */
 #define UNDER_TSAN 1
@@ -18,7 +17,6 @@
 #endif
 
 enum {
-    KEY_BYTES = 16,
     READERS = 2,
     LESS = UNDER_TSAN ? 5 : 1, /* there a million inserts take half a minute */
     GROWN_KEYS = 1000000 / LESS,
@@ -26,8 +24,7 @@ enum {
 
 /* Keys 0 .. `inserted` - 1 are in the index; key i's first entry is number i + 1 of the log. */
 struct stage {
-    struct entry_log log;
-    struct index *index;
+    struct fixture fixture;
     _Atomic uint64_t inserted;
     _Atomic uint64_t ready; /* threads that have begun */
     _Atomic uint64_t wrong; /* what threads saw that must not be */
@@ -36,8 +33,7 @@ struct stage {
 
 static void stage_init(struct stage *stage, uint64_t entries)
 {
-    entry_log_init(&stage->log, (entries + 1) * ENTRY_ALIGN);
-    assert_int_equal(index_create(&stage->log.heap->pm, &stage->log.format, &stage->index), 0);
+    fixture_init(&stage->fixture, (entries + 1) * ENTRY_ALIGN);
     atomic_init(&stage->inserted, 0);
     atomic_init(&stage->ready, 0);
     atomic_init(&stage->wrong, 0);
@@ -46,38 +42,13 @@ static void stage_init(struct stage *stage, uint64_t entries)
 
 static void stage_fini(struct stage *stage)
 {
-    index_destroy(stage->index);
-    entry_log_fini(&stage->log);
-}
-
-static uint64_t stage_append(struct stage *stage, uint64_t number, uint64_t version)
-{
-    uint8_t key[KEY_BYTES];
-    entry_log_key(number, key, KEY_BYTES);
-    return entry_log_append(&stage->log, ENTRY_PUT, key, KEY_BYTES, 0, version);
+    fixture_fini(&stage->fixture);
 }
 
 static int stage_update(struct stage *stage, uint64_t number, uint64_t version)
 {
-    uint8_t key[KEY_BYTES];
-    entry_log_key(number, key, KEY_BYTES);
-    uint64_t offset = stage_append(stage, number, version), previous;
-    return index_update(stage->index, index_hash(key, KEY_BYTES), key, KEY_BYTES, version, offset,
-                        &previous);
-}
-
-static uint64_t stage_find(struct stage *stage, uint64_t number)
-{
-    uint8_t key[KEY_BYTES];
-    entry_log_key(number, key, KEY_BYTES);
-    return index_find(stage->index, index_hash(key, KEY_BYTES), key, KEY_BYTES);
-}
-
-static uint64_t key_hash(uint64_t number)
-{
-    uint8_t key[KEY_BYTES];
-    entry_log_key(number, key, KEY_BYTES);
-    return index_hash(key, KEY_BYTES);
+    uint64_t offset = append(&stage->fixture, number, version), previous;
+    return update(&stage->fixture, number, version, offset, &previous);
 }
 
 static void stage_insert(struct stage *stage, uint64_t until)
@@ -110,8 +81,8 @@ static void *reader_run(void *argument)
         if (inserted == 0)
             continue;
         uint64_t number = random_below(&random, inserted);
-        wrong += stage_find(stage, number) != (number + 1) * ENTRY_ALIGN;
-        wrong += stage_find(stage, inserted + (UINT64_C(1) << 32)) != 0;
+        wrong += find(&stage->fixture, number) != (number + 1) * ENTRY_ALIGN;
+        wrong += find(&stage->fixture, inserted + (UINT64_C(1) << 32)) != 0;
     }
     atomic_fetch_add(&stage->wrong, wrong);
     return NULL;
@@ -144,13 +115,13 @@ static void *version_reader_run(void *argument)
     uint64_t seen[HOT_KEYS] = {0}, wrong = 0;
     while (!atomic_load_explicit(&stage->over, memory_order_relaxed)) {
         uint64_t number = random_below(&random, HOT_KEYS);
-        uint64_t offset = stage_find(stage, number);
+        uint64_t offset = find(&stage->fixture, number);
         if (offset == 0) {
             wrong++;
             continue;
         }
         struct entry_header header;
-        entry_peek(pm_at(&stage->log.heap->pm, offset), &header);
+        entry_peek(pm_at(&stage->fixture.log.heap->pm, offset), &header);
         wrong += header.version < seen[number];
         seen[number] = header.version;
     }
@@ -195,18 +166,18 @@ static void *swapper_run(void *argument)
         uint64_t first = (number + 1) * ENTRY_ALIGN;
         uint64_t copy = first + (uint64_t)SWAPPED_KEYS * ENTRY_ALIGN;
         uint64_t from = moved[number] ? copy : first, to = moved[number] ? first : copy;
-        int result = index_swap(stage->index, key_hash(number), from, to);
+        int result = index_swap(stage->fixture.index, key_hash(number), from, to);
         if (result == ROWAN_EAGAIN)
             continue;
         wrong += result != 1;
         moved[number] = !moved[number];
-        wrong += stage_find(stage, number) != to;
-        wrong += index_swap(stage->index, key_hash(number), from, to) == 1;
+        wrong += find(&stage->fixture, number) != to;
+        wrong += index_swap(stage->fixture.index, key_hash(number), from, to) == 1;
     }
     for (uint64_t i = 0; i < SWAPPED_KEYS; i++) {
         uint64_t first = (i + 1) * ENTRY_ALIGN;
         uint64_t copy = first + (uint64_t)SWAPPED_KEYS * ENTRY_ALIGN;
-        wrong += stage_find(stage, i) != (moved[i] ? copy : first);
+        wrong += find(&stage->fixture, i) != (moved[i] ? copy : first);
     }
     atomic_fetch_add(&stage->wrong, wrong);
     return NULL;
@@ -218,7 +189,7 @@ TEST(swaps_and_splits_lose_nothing_of_each_other)
     stage_init(&stage, 2 * SWAPPED_KEYS + SWAP_KEYS_MORE);
     stage_insert(&stage, SWAPPED_KEYS);
     for (uint64_t i = 0; i < SWAPPED_KEYS; i++)
-        stage_append(&stage, i, 1);
+        append(&stage.fixture, i, 1);
     pthread_t swapper;
     start(&swapper, swapper_run, &stage);
     wait_ready(&stage, 1);
@@ -228,8 +199,8 @@ TEST(swaps_and_splits_lose_nothing_of_each_other)
     pthread_join(swapper, NULL);
     assert_true(atomic_load(&stage.wrong) == 0);
     /* The gate is open again. */
-    uint64_t offset = stage_find(&stage, 0);
-    assert_int_equal(index_swap(stage.index, key_hash(0), offset, offset), 1);
+    uint64_t offset = find(&stage.fixture, 0);
+    assert_int_equal(index_swap(stage.fixture.index, key_hash(0), offset, offset), 1);
     stage_fini(&stage);
 }
 
@@ -252,7 +223,7 @@ static void *walker_run(void *argument)
             seen[i] = 0;
         uint64_t inserted = atomic_load_explicit(&stage->inserted, memory_order_acquire);
         uint64_t cursor = 0;
-        while (index_walk(stage->index, &cursor, 100, visit_mark, seen))
+        while (index_walk(stage->fixture.index, &cursor, 100, visit_mark, seen))
             ;
         for (uint64_t i = 0; i < inserted; i++)
             wrong += !seen[i];
@@ -352,12 +323,13 @@ static void *watcher_run(void *argument)
         while (atomic_load_explicit(&stage->inserted, memory_order_acquire) * 2 / 11 < buckets &&
                !atomic_load_explicit(&stage->over, memory_order_relaxed)) {
             for (unsigned i = 0; i < count; i++)
-                wrong += stage_find(stage, numbers[i]) != (uint64_t)(numbers[i] + 1) * ENTRY_ALIGN;
+                wrong +=
+                    find(&stage->fixture, numbers[i]) != (uint64_t)(numbers[i] + 1) * ENTRY_ALIGN;
             uint64_t seen[4 * BUCKET_KEYS + 1] = {0}, cursor = source;
             while (cursor == source)
-                index_walk(stage->index, &cursor, 1, visit_collect, seen);
+                index_walk(stage->fixture.index, &cursor, 1, visit_collect, seen);
             cursor = source + (UINT64_C(1) << level);
-            index_walk(stage->index, &cursor, 2, visit_collect, seen);
+            index_walk(stage->fixture.index, &cursor, 2, visit_collect, seen);
             /* A round later the same bucket is split again, to another target. */
             uint64_t now = atomic_load_explicit(&stage->inserted, memory_order_acquire) * 2 / 11;
             if (now + 4 >= buckets + (UINT64_C(1) << level))
