@@ -278,29 +278,6 @@ void checks_stage_store_whole(struct checks_stage *at, uint32_t server,
     checks_stage_store(at, server, entry, 0, entry->bytes);
 }
 
-void checks_stage_turn_back(struct checks_stage *at)
-{
-    struct checks *checks = at->checks;
-    for (uint32_t i = 1; i < checks->entry_count; i++) {
-        const struct checks_entry *entry = &checks->entries[i];
-        const struct checks_copy *copy = &checks->copies[entry->copies];
-        if (!entry->copies || entry->key == JOURNAL_NO_KEY || entry->header.blocks != 1)
-            continue;
-        const struct checks_key *key = &checks->keys[entry->key];
-        const struct control *control = checks_control(checks, copy->server);
-        struct shard_state *shard = control->shards[control->config->shard_of_slot[key->slot]];
-        uint64_t previous, old = index_find(shard->index, key->hash, key->bytes, key->count);
-        if (shard->primary || !old ||
-            entry_version(pm_at(control->common->pm, old)) <= entry->header.version)
-            continue;
-        assert_int_equal(index_update(shard->index, key->hash, key->bytes, key->count,
-                                      entry->header.version, copy->offset, &previous),
-                         INDEX_REPLACED);
-        return;
-    }
-    fail_msg("no key has an older entry");
-}
-
 struct worker *checks_stage_worker(const struct checks_stage *at, uint32_t server)
 {
     return server_poller(at->cluster->servers[server - 1].server, 1).role;

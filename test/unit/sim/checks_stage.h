@@ -87,9 +87,6 @@ void checks_stage_store_whole(struct checks_stage *at, uint32_t server,
 /* Until all fences are done. */
 void checks_stage_fence(struct checks_stage *at);
 
-/* A backup's index points to an older entry of some key again. */
-void checks_stage_turn_back(struct checks_stage *at);
-
 struct worker *checks_stage_worker(const struct checks_stage *at, uint32_t server);
 
 #endif

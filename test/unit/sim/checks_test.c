@@ -48,14 +48,6 @@ TEST(two_entries_with_one_version_are_found)
     checks_stage_expect(&stage, "C9");
 }
 
-TEST(a_client_that_is_served_twice_is_found)
-{
-    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
-    entry.header.version += 1000;
-    checks_stage_store_whole(&stage, 1, &entry);
-    checks_stage_expect(&stage, "once");
-}
-
 /* A cut takes the last commit versions of a shard with it, and they are never told again. */
 TEST(a_backup_that_was_not_told_is_found)
 {
@@ -224,15 +216,6 @@ TEST(a_replica_that_was_filled_may_have_a_newer_write_in_place_of_one_of_an_earl
 
 /* --- where a fence or a power loss decides --- */
 
-TEST(a_write_that_no_fence_covers_is_found)
-{
-    struct checks_stage_entry entry = checks_stage_new_entry(&stage);
-    for (uint32_t server = 1; server <= 3; server++)
-        checks_stage_store_whole(&stage, server, &entry);
-    checks_acknowledged(stage.checks, entry.key, entry.header.version);
-    checks_stage_expect(&stage, "C2");
-}
-
 TEST(an_entry_that_the_power_took_is_missed)
 {
     struct checks_stage_entry entry = checks_stage_new_entry(&stage);
@@ -292,17 +275,6 @@ TEST(an_operation_that_the_power_took_may_be_done_again)
 
 /* --- what servers show, who serves --- */
 
-TEST(an_index_that_goes_back_is_found)
-{
-    checks_stage_rounds(&stage, 2000);
-    checks_stage_expect(&stage, NULL);
-    sim_fault_mutant(MUTANT_ORDER_IGNORED);
-    checks_stage_turn_back(&stage);
-    sim_fault_mutant(MUTANT_COUNT);
-    checks_stage_rounds(&stage, 2000);
-    checks_stage_expect(&stage, "C3");
-}
-
 TEST_WITH(two_servers_of_one_shard_are_found, NULL, NULL)
 {
     checks_stage_open(&stage, 15, NULL);
@@ -316,20 +288,6 @@ TEST_WITH(two_servers_of_one_shard_are_found, NULL, NULL)
         checks_step(stage.checks);
     other->shards[shard->id] = NULL;
     checks_stage_expect(&stage, "C1");
-    checks_stage_close(&stage);
-}
-
-TEST_WITH(a_term_that_was_not_stored_is_found, NULL, NULL)
-{
-    checks_stage_open(&stage, 16, NULL);
-    struct control *control = server_poller(stage.cluster->servers[1].server, 0).role;
-    struct cluster_config *old = control->config, *new = cluster_copy(old);
-    new->term += 3;
-    control->config = new;
-    checks_step(stage.checks);
-    control->config = old;
-    cluster_release(new);
-    checks_stage_expect(&stage, "C7");
     checks_stage_close(&stage);
 }
 
