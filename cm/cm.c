@@ -364,10 +364,11 @@ static void on_plan(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
                      "this configuration manager does not know what is planned");
         return;
     }
-    step(cm, &(struct cm_event){.kind = CM_EVENT_PLAN,
-                                .connection = connection,
-                                .tag = tag,
-                                .plan = {(enum cm_plan_kind)from->kind, from->server}});
+    step(cm, &(struct cm_event){
+                 .kind = CM_EVENT_PLAN,
+                 .connection = connection,
+                 .tag = tag,
+                 .plan = {(enum cm_plan_kind)from->kind, from->server, from->shard, from->to}});
 }
 
 static void on_request(struct cm *cm, uint32_t connection, const void *data, size_t bytes)

@@ -74,6 +74,7 @@ static int keep_replicas(struct work *work, struct shard *shard)
         else
             shard->backups[shard->backup_count++] = servers[i];
     }
+    shard->move_from = shard->move_to = 0; /* D2: nobody fills */
     if (shard->primary)
         work->led[position(work, shard->primary)]++;
     return ROWAN_OK;

@@ -123,6 +123,7 @@ static void return_shard(struct work *work, struct shard *shard)
             servers[left++] = servers[i];
     }
     set_replicas(work, shard, servers, left);
+    shard_mend_move(shard);
     shard->possibly_incomplete = shard->possibly_incomplete || best == JOIN_INCOMPLETE;
     shard->epoch++;
 }

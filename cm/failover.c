@@ -73,15 +73,15 @@ static bool change_shard(struct work *work, struct shard *shard)
 {
     const uint32_t before = shard->backup_count + shard->filling_count;
     shard->filling_count = drop_silent(work, shard->filling, shard->filling_count);
-    if (!has_full(work, shard)) {
+    const bool full = has_full(work, shard), leads = !is_silent(work, shard->primary);
+    if (full)
+        shard->backup_count = drop_silent(work, shard->backups, shard->backup_count);
+    else
         keep_full(work, shard);
-        return shard->backup_count + shard->filling_count != before;
-    }
-    shard->backup_count = drop_silent(work, shard->backups, shard->backup_count);
-    if (!is_silent(work, shard->primary))
-        return shard->backup_count + shard->filling_count != before;
-    promote(work, shard);
-    return true;
+    if (full && !leads)
+        promote(work, shard);
+    shard_mend_move(shard);
+    return (full && !leads) || shard->backup_count + shard->filling_count != before;
 }
 
 static void drop_members(struct work *work)

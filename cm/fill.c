@@ -78,27 +78,33 @@ static bool end_filling(struct shard *shard, uint8_t filled)
     return changed;
 }
 
-/* Of these replicas, those that are not drained and within reach. */
+/* It is not drained, nor to leave in favour of another one. */
+static bool may_stay(const struct work *work, const struct shard *shard, uint32_t server)
+{
+    return cluster_wants(work->config, server) && server != shard->move_from;
+}
+
+/* Of these replicas, those that may stay and are within reach. */
 static uint32_t count_lasting(const struct work *work, const struct shard *shard,
                               const uint32_t *servers, uint32_t count)
 {
     uint32_t lasting = 0;
     for (uint32_t i = 0; i < count; i++)
-        lasting += cluster_wants(work->config, servers[i]) && !is_cut(work, shard, servers[i]);
+        lasting += may_stay(work, shard, servers[i]) && !is_cut(work, shard, servers[i]);
     return lasting;
 }
 
-/* Leaves of those within reach the drained ones, if it says so, and the first `most` others, in their order; how many. Who was
- * the primary stays for the time being. */
+/* Leaves of those within reach the ones that are to go, if `leavers` says so, and the first `most` others, in their order; how
+ * many. Who was the primary stays for the time being. */
 static uint32_t keep(const struct work *work, const struct shard *shard, uint32_t *servers,
-                     uint32_t count, bool drained, uint32_t most)
+                     uint32_t count, bool leavers, uint32_t most)
 {
     uint32_t left = 0, others = 0;
     for (uint32_t i = 0; i < count; i++) {
-        bool stays = drained;
+        bool stays = leavers;
         if (is_cut(work, shard, servers[i]))
             stays = false;
-        else if (cluster_wants(work->config, servers[i]))
+        else if (may_stay(work, shard, servers[i]))
             stays = others++ < most;
         if (stays || servers[i] == work->old->primary)
             servers[left++] = servers[i];
@@ -118,27 +124,26 @@ static bool drop_replicas(const struct work *work, struct shard *shard)
         keep(work, shard, shard->backups, shard->backup_count, full < wanted, wanted - primary);
     shard->filling_count = keep(work, shard, shard->filling, shard->filling_count, false,
                                 full < wanted ? wanted - full : 0);
+    shard_mend_move(shard);
     return shard->backup_count + shard->filling_count < before;
 }
 
-/* G3: with one that was full before. */
+/* G3: with one that was full before; that of a move with the one that comes for it. */
 static bool swap_roles(struct work *work, struct shard *shard)
 {
-    const uint32_t drained = shard->primary;
+    const bool drained = !cluster_wants(work->config, shard->primary);
     uint32_t able[CLUSTER_MAX_REPLICAS], count = 0;
+    if (may_stay(work, shard, shard->primary))
+        return false;
     for (uint32_t i = 0; i < shard->backup_count; i++) {
-        if (cluster_wants(work->config, shard->backups[i]) &&
-            shard_has_backup(work->old, shard->backups[i]) &&
-            !is_cut(work, shard, shard->backups[i]))
+        if (shard_has_backup(work->old, shard->backups[i]) &&
+            (drained || shard->backups[i] == shard->move_to) &&
+            count_lasting(work, shard, &shard->backups[i], 1))
             able[count++] = shard->backups[i];
     }
-    if (count == 0 || cluster_wants(work->config, drained))
+    if (count == 0)
         return false;
-    led_give(&work->led, shard, able[led_fewest(&work->led, able, count)]);
-    for (uint32_t i = 0; i < shard->backup_count; i++) {
-        if (shard->backups[i] == shard->primary)
-            shard->backups[i] = drained;
-    }
+    led_swap(&work->led, shard, able[led_fewest(&work->led, able, count)]);
     return true;
 }
 

@@ -46,3 +46,13 @@ void led_give(struct led *led, struct shard *shard, uint32_t server)
     }
     shards[shard->worker]++;
 }
+
+void led_swap(struct led *led, struct shard *shard, uint32_t server)
+{
+    const uint32_t before = shard->primary;
+    led_give(led, shard, server);
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        if (shard->backups[i] == server)
+            shard->backups[i] = before;
+    }
+}

@@ -20,4 +20,7 @@ uint32_t led_fewest(const struct led *led, const uint32_t *servers, uint32_t cou
 /* The shard is led by `server`, by the worker of it that owns fewest. */
 void led_give(struct led *led, struct shard *shard, uint32_t server);
 
+/* Likewise by one of its backups, in whose place the primary of before backs it. */
+void led_swap(struct led *led, struct shard *shard, uint32_t server);
+
 #endif

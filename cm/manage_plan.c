@@ -2,8 +2,8 @@
  *
  * Invariants:
  *  M6 A plan is answered by what is stored, so a manager that takes over goes on with it, and who asks again is answered again.
- *  M7 No member is removed by a plan while a configuration is not committed in which it may hold a shard, nor while a member
- *     is not known to be present.
+ *  M7 No member is removed, and no shard moved, by a plan while a configuration is not committed, in which that member may
+ *     hold a shard, or nobody serves it yet; nor while a member is not known to be present.
  */
 #include "cm/manage.h"
 
@@ -39,8 +39,22 @@ void manage_plan_forget(struct cm_state *state, uint32_t connection)
 /* M7 */
 static bool may_propose(const struct cm_state *state, const struct cm_plan *plan)
 {
-    return plan->kind != CM_PLAN_REMOVE || !cluster_member(state->config, plan->server) ||
+    const bool lists = plan->kind != CM_PLAN_MOVE && (plan->kind != CM_PLAN_REMOVE ||
+                                                      !cluster_member(state->config, plan->server));
+    return lists ||
            (leases_is_committed(&state->leases) && leases_may_grant(&state->leases, state->now_ns));
+}
+
+static void tell_planned(struct cm_state *state, const struct cm_plan *plan, uint64_t term)
+{
+    static const char *const words[CM_PLAN_KINDS] = {"add", "drain", "remove", "move"};
+    char *story = state->stories[7];
+    const size_t bytes = sizeof state->stories[7];
+    const size_t at = (size_t)snprintf(story, bytes, "term=%llu what=%s server=%u",
+                                       (unsigned long long)term, words[plan->kind], plan->server);
+    if (plan->kind == CM_PLAN_MOVE)
+        snprintf(story + at, bytes - at, " shard=%u to=%u", plan->shard, plan->to);
+    actions_tell(state, "planned", story);
 }
 
 bool manage_plan_propose(struct cm_state *state, struct proposal *out)
@@ -54,11 +68,7 @@ bool manage_plan_propose(struct cm_state *state, struct proposal *out)
             !plan_is_due(&peer->plan, state->config) ||
             plan_make(&peer->plan, state->config, &proposal.config))
             continue;
-        static const char *const words[] = {"add", "drain", "remove"};
-        snprintf(state->stories[7], sizeof state->stories[7], "term=%llu what=%s server=%u",
-                 (unsigned long long)proposal.config->term, words[peer->plan.kind],
-                 peer->plan.server);
-        actions_tell(state, "planned", state->stories[7]);
+        tell_planned(state, &peer->plan, proposal.config->term);
         *out = proposal;
         return true;
     }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cm/led.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
@@ -32,8 +33,84 @@ static bool removes(const struct cm_plan *plan, const struct cluster_config *con
     return plan->kind == CM_PLAN_REMOVE && cluster_member(config, plan->server);
 }
 
+/* --- moves --- */
+
+static const struct shard *shard_of(const struct cm_plan *plan, const struct cluster_config *config)
+{
+    return plan->shard < CLUSTER_MAX_SHARDS ? cluster_shard(config, (uint16_t)plan->shard) : NULL;
+}
+
+/* Or it is under way. */
+static bool is_moved(const struct cm_plan *plan, const struct shard *shard)
+{
+    return (shard->move_from == plan->server && shard->move_to == plan->to) ||
+           (shard->primary == plan->to && shard_has_backup(shard, plan->server)) ||
+           (!shard_names(shard, plan->server) && shard_names(shard, plan->to));
+}
+
+static bool can_take(const struct cluster_config *config, uint32_t server)
+{
+    const struct member *member = cluster_member(config, server);
+    return member && !member->kept && cluster_wants(config, server);
+}
+
+static const char *move_refusal(const struct cm_plan *plan, const struct cluster_config *config,
+                                char *why, size_t why_bytes)
+{
+    const struct shard *shard = shard_of(plan, config);
+    const uint32_t from = plan->server, to = plan->to;
+    if (!shard)
+        snprintf(why, why_bytes, "there is no shard %u (rowan shards lists them)", plan->shard);
+    else if (from == to || !can_take(config, to))
+        snprintf(why, why_bytes,
+                 "server %u cannot take a shard from server %u: name another member that runs and "
+                 "is not drained (rowan status)",
+                 to, from);
+    else if (is_moved(plan, shard))
+        return NULL;
+    else if (shard_is_kept(config, shard) || shard->epoch == CLUSTER_MAX_EPOCH)
+        snprintf(why, why_bytes, "shard %u is not served, or never can change again", shard->id);
+    else if (shard->primary != from && !shard_has_backup(shard, from))
+        snprintf(why, why_bytes, "server %u has no full replica of shard %u (rowan shards)", from,
+                 shard->id);
+    else if (shard->move_to)
+        snprintf(why, why_bytes, "shard %u moves from server %u to %u: wait until it has",
+                 shard->id, shard->move_from, shard->move_to);
+    else if (shard_names(shard, to) && !(shard->primary == from && shard_has_backup(shard, to)))
+        snprintf(why, why_bytes, "server %u has a replica of shard %u, or fills one", to,
+                 shard->id);
+    else if (!shard_names(shard, to) &&
+             shard->backup_count + shard->filling_count == CLUSTER_MAX_REPLICAS - 1)
+        snprintf(why, why_bytes,
+                 "shard %u has as many replicas as a shard can have, and needs "
+                 "one more while it moves",
+                 shard->id);
+    else
+        return NULL;
+    return why;
+}
+
+static void move(const struct cm_plan *plan, struct cluster_config *config)
+{
+    struct shard *shard = &config->shards[shard_of(plan, config) - config->shards];
+    shard->epoch++;
+    if (shard_has_backup(shard, plan->to)) {
+        struct led led;
+        led_count(&led, config);
+        led_swap(&led, shard, plan->to);
+        return;
+    }
+    shard->filling[shard->filling_count++] = plan->to;
+    shard->move_from = plan->server;
+    shard->move_to = plan->to;
+}
+
+/* --- plans --- */
+
 bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config)
 {
+    if (plan->kind == CM_PLAN_MOVE)
+        return !is_moved(plan, shard_of(plan, config));
     return changes_list(plan, config) || removes(plan, config);
 }
 
@@ -91,6 +168,8 @@ const char *plan_refusal(const struct cm_plan *plan, const struct cluster_config
     if (config->lease_ms == 0)
         return "only a cluster with leases changes while it runs, and this one was made without "
                "(rowan-cm --lease-ms)";
+    if (plan->kind == CM_PLAN_MOVE)
+        return move_refusal(plan, config, why, why_bytes);
     if (plan->server < 1 || plan->server > CLUSTER_MAX_SERVER ||
         (adds && config->wanted_count == CLUSTER_MAX_MEMBERS && changes_list(plan, config))) {
         snprintf(why, why_bytes,
@@ -153,7 +232,10 @@ int plan_make(const struct cm_plan *plan, const struct cluster_config *config,
     if (!next)
         return ROWAN_ENOMEM;
     next->term++;
-    make_list(plan, config, next);
+    if (plan->kind == CM_PLAN_MOVE)
+        move(plan, next);
+    else
+        make_list(plan, config, next);
     if (removes(plan, config))
         drop_member(next, plan->server);
     int error = cluster_finish(next);

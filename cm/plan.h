@@ -1,5 +1,6 @@
-/* plan.h - what an operator wants changed: who may be a member, and who is drained (design, section 6, "Resharding"). The
- * configuration keeps it as the list `wanted`; fill.h does the rest. Pure. */
+/* plan.h - what an operator wants changed: who may be a member, who is drained, and which replica of a shard leaves in favour of
+ * another server (design, section 6, "Resharding"). The configuration keeps it, as the list `wanted` and in the shard's row;
+ * fill.h does the rest. A move to a full backup is the swap of roles alone. Pure. */
 #ifndef CM_PLAN_H
 #define CM_PLAN_H
 

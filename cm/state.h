@@ -56,11 +56,12 @@ enum cm_event_kind {
 };
 
 /* What an operator wants of a server (plan.h); numbers as in proto/control.proto. */
-enum cm_plan_kind { CM_PLAN_ADD, CM_PLAN_DRAIN, CM_PLAN_REMOVE, CM_PLAN_KINDS };
+enum cm_plan_kind { CM_PLAN_ADD, CM_PLAN_DRAIN, CM_PLAN_REMOVE, CM_PLAN_MOVE, CM_PLAN_KINDS };
 
 struct cm_plan {
     enum cm_plan_kind kind;
     uint32_t server;
+    uint32_t shard, to; /* MOVE */
 };
 
 struct cm_event {

@@ -356,15 +356,12 @@ void admin_close(struct admin *admin)
 
 /* --- plans --- */
 
-int admin_plan(struct admin *admin, Rowan__Plan__Kind kind, uint32_t server, uint64_t timeout_ns,
-               char *why)
+int admin_plan(struct admin *admin, const Rowan__Plan *plan, uint64_t timeout_ns, char *why)
 {
     struct cm_link *cm = &admin->cm;
     const uint64_t until_ns = clock_ns() + timeout_ns;
-    Rowan__Plan plan = ROWAN__PLAN__INIT;
-    plan.kind = kind;
-    plan.server = server;
-    const Rowan__ControlMessage message = CONTROL_MESSAGE(PLAN, plan, &plan);
+    const Rowan__ControlMessage message =
+        CONTROL_MESSAGE(PLAN, plan, (Rowan__Plan *)(uintptr_t)plan);
     int error = 0;
     cm->question = &message;
     while (cm->question && !error) {

@@ -62,10 +62,9 @@ int admin_wait(struct admin *admin, uint64_t until_ns);
 
 void admin_call_free(struct admin_call *call);
 
-/* What an operator wants of a server, stored by the manager that leads; admin_config has it then. `why`, of 256 bytes, says why it
+/* What an operator wants, stored by the manager that leads; admin_config has it then. `why`, of 256 bytes, says why it
  * is refused. Errors: what a manager answers (ROWAN_EREFUSED, EUNSUPPORTED); ETIMEDOUT: it may be stored or not; EIO. */
-int admin_plan(struct admin *admin, Rowan__Plan__Kind kind, uint32_t server, uint64_t timeout_ns,
-               char *why);
+int admin_plan(struct admin *admin, const Rowan__Plan *plan, uint64_t timeout_ns, char *why);
 
 /* What every server says of itself: calls[i] is that to member i. */
 struct admin_status {

@@ -124,6 +124,13 @@ static bool kept_are_right(const struct cluster_config *config, const struct sha
     return true;
 }
 
+static bool move_is_right(const struct shard *shard)
+{
+    struct shard mended = *shard;
+    shard_mend_move(&mended);
+    return mended.move_from == shard->move_from && mended.move_to == shard->move_to;
+}
+
 static bool shard_is_right(const struct cluster_config *config, const struct shard *shard,
                            uint32_t first_slot)
 {
@@ -142,7 +149,7 @@ static bool shard_is_right(const struct cluster_config *config, const struct sha
         !replicas_are_right(config, shard->backups, shard->backup_count, seen, &count) ||
         !replicas_are_right(config, shard->filling, shard->filling_count, seen, &count))
         return false;
-    return kept_are_right(config, shard) &&
+    return kept_are_right(config, shard) && move_is_right(shard) &&
            shard->worker < cluster_member(config, shard->primary)->workers;
 }
 
@@ -308,6 +315,14 @@ bool shard_has_backup(const struct shard *shard, uint32_t server)
 bool shard_has_filling(const struct shard *shard, uint32_t server)
 {
     return has(shard->filling, shard->filling_count, server);
+}
+
+void shard_mend_move(struct shard *shard)
+{
+    if (shard->move_from != shard->move_to && shard_names(shard, shard->move_from) &&
+        shard_names(shard, shard->move_to))
+        return;
+    shard->move_from = shard->move_to = 0;
 }
 
 bool cluster_wants(const struct cluster_config *config, uint32_t server)

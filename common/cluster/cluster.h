@@ -55,6 +55,8 @@ struct shard {
     uint32_t
         filling[CLUSTER_MAX_REPLICAS -
                 1]; /* receive writes, are no replicas yet; no more than fit beside the backups */
+    uint32_t move_from,
+        move_to; /* two of these servers: once the second is full, the first leaves; 0: none */
     bool
         possibly_incomplete; /* acknowledged writes may be missing: at a cold start no replica was whole */
 };
@@ -135,6 +137,9 @@ static inline bool shard_names(const struct shard *shard, uint32_t server)
     return shard->primary == server || shard_has_backup(shard, server) ||
            shard_has_filling(shard, server);
 }
+
+/* A move ends when one of its servers is named no longer: for whoever changes who they are. */
+void shard_mend_move(struct shard *shard);
 
 /* The seed of entry checksums, from the secret. */
 uint32_t cluster_seed(const struct cluster_config *config);

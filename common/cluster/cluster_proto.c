@@ -71,6 +71,8 @@ static void part_shard(struct config_part *part, const struct shard *shard)
     part->shard.filling = (uint32_t *)(uintptr_t)shard->filling;
     part->shard.n_filling = shard->filling_count;
     part->shard.possibly_incomplete = shard->possibly_incomplete;
+    part->shard.move_from = shard->move_from;
+    part->shard.move_to = shard->move_to;
     part->shards[0] = &part->shard;
     part->configuration.shards = part->shards;
     part->configuration.n_shards = 1;
@@ -143,6 +145,8 @@ static int decode_shard(const Rowan__Shard *from, struct shard *shard)
     shard->backup_count = (uint32_t)from->n_backups;
     shard->filling_count = (uint32_t)from->n_filling;
     shard->possibly_incomplete = from->possibly_incomplete;
+    shard->move_from = from->move_from;
+    shard->move_to = from->move_to;
     for (size_t i = 0; i < from->n_backups; i++)
         shard->backups[i] = from->backups[i];
     for (size_t i = 0; i < from->n_filling; i++)

@@ -1,13 +1,13 @@
 /* Planned changes: what an operator's tool would store beside the manager, which then makes it happen. A shard gets another
  * primary though the one that it has runs on, or another worker of the same server; a replica leaves it, and the manager fills
- * another, there or elsewhere. Two changes may come at once, and then nobody hears of the first. What the deposed primary has
+ * another, there or elsewhere; a replica is to move. Two changes may come at once, and then nobody hears of the first. What the deposed primary has
  * sent is late now and then, so that some of it is on its way when it is deposed. */
 #include <stdlib.h>
 
 #include "common/base/assert.h"
 #include "test/sim/nemesis_state.h"
 
-enum change { SWAP, WORKER, LEAVE, REFILL, CHANGES };
+enum change { SWAP, WORKER, LEAVE, REFILL, MOVE, CHANGES };
 
 static void remove_at(uint32_t *servers, uint32_t *count, uint32_t at)
 {
@@ -22,6 +22,21 @@ static uint32_t draw_worker(struct nemesis *nemesis, const struct cluster_config
     return (uint32_t)nemesis_below(nemesis, cluster_member(config, shard->primary)->workers);
 }
 
+/* What `rowan move` asks for: the manager does the rest. */
+static bool move_replica(struct nemesis *nemesis, const struct cluster_config *config,
+                         struct shard *shard)
+{
+    const struct member *to = &config->members[nemesis_below(nemesis, config->member_count)];
+    const uint64_t from = nemesis_below(nemesis, 1 + shard->backup_count);
+    if (to->kept || shard_names(shard, to->server) || shard->move_to ||
+        shard->backup_count + shard->filling_count == CLUSTER_MAX_REPLICAS - 1)
+        return false;
+    shard->filling[shard->filling_count++] = to->server;
+    shard->move_from = from ? shard->backups[from - 1] : shard->primary;
+    shard->move_to = to->server;
+    return true;
+}
+
 /* False: it cannot be, or changes nothing. */
 static bool change_shard(struct nemesis *nemesis, const struct cluster_config *config,
                          struct shard *shard, enum change change)
@@ -32,6 +47,8 @@ static bool change_shard(struct nemesis *nemesis, const struct cluster_config *c
         shard->worker = draw_worker(nemesis, config, shard);
         return shard->worker != before;
     }
+    if (change == MOVE)
+        return move_replica(nemesis, config, shard);
     if (replicas == 0 || (change == SWAP && shard->backup_count == 0))
         return false;
     const uint32_t at =
@@ -87,6 +104,7 @@ static bool change_some(struct nemesis *nemesis, struct cluster_config *config)
         const enum change change = (enum change)nemesis_below(nemesis, CHANGES);
         if (!change_shard(nemesis, config, shard, change))
             continue;
+        shard_mend_move(shard);
         shard->epoch += change == REFILL ? 2 : 1; /* it was none in the one that nobody has seen */
         nemesis->counts.planned++;
         any = true;

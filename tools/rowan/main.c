@@ -24,7 +24,7 @@ static const struct config_key keys[] = {
      "how long to try, in milliseconds, verify each shard; 0: 10000, verify 30000; at most 60000 "
      "but for status, shards and verify"},
     {"wait", CONFIG_BOOL, FIELD(wait), "no", 0, 0, NULL,
-     "drain: until the server holds nothing, with progress on standard error"},
+     "drain, move: until that is over, with progress on standard error"},
     {"json", CONFIG_BOOL, FIELD(json), "no", 0, 0, NULL, "print one JSON object and nothing else"},
 };
 
@@ -42,9 +42,10 @@ static const struct config_spec spec = {
         "  add ID          lets a server join that is not of the cluster; ends its draining\n"
         "  drain ID        its shards go to other servers, and it gets no more\n"
         "  remove ID       takes out a server that holds nothing, or does not run\n"
+        "  move SHARD FROM TO   a replica, with the lead if FROM has it\n"
         "Exit code: 0 done, 1 failed, 2 usage.",
     .positional = "get KEY | put KEY VALUE | put KEY --value-file FILE | del KEY | status | shards "
-                  "| verify | add ID | drain ID | remove ID",
+                  "| verify | add ID | drain ID | remove ID | move SHARD FROM TO",
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],
 };
@@ -61,7 +62,7 @@ static const struct command commands[] = {
     {"del", 2, 10000, command_del},       {"status", 1, 10000, command_status},
     {"shards", 1, 10000, command_shards}, {"verify", 1, 30000, command_verify},
     {"add", 2, 10000, command_plan},      {"drain", 2, 10000, command_plan},
-    {"remove", 2, 10000, command_plan},
+    {"remove", 2, 10000, command_plan},   {"move", 4, 10000, command_move},
 };
 
 uint64_t command_open_ms(const struct rowan_settings *settings)
@@ -102,7 +103,8 @@ static int run(void *of, int argc, char **argv)
     const struct command *command = &commands[i];
     int words = command->run == command_put && *settings->value_file ? 2 : command->words;
     if (argc != words)
-        return tool_usage(argc < words ? "a key, value or server is missing" : "too many words");
+        return tool_usage(argc < words ? "a key, value, shard or server is missing"
+                                       : "too many words");
     if (words > 1 && settings->timeout_ms > ROWAN_MAX_TIMEOUT_MS)
         return tool_usage("--timeout-ms: at most 60000 but for status, shards and verify");
     if (settings->timeout_ms == 0)

@@ -1,4 +1,4 @@
-/* add, drain, remove: what an operator wants of a server. The manager stores it; what it takes happens by itself. */
+/* add, drain, remove, move: what an operator wants. The manager stores it; what it takes happens by itself. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,8 +24,9 @@ static bool holds_any(const struct cluster_config *config, uint32_t server)
 }
 
 /* Until it holds nothing, or is not drained any more. */
-static int wait_drained(struct admin *admin, uint32_t server)
+static int wait_drained(struct admin *admin, const Rowan__Plan *plan)
 {
+    const uint32_t server = plan->server;
     struct progress progress;
     int error = 0;
     progress_init(&progress, clock_now_ns(clock_system()));
@@ -42,8 +43,9 @@ static int wait_drained(struct admin *admin, uint32_t server)
     return error;
 }
 
-static int print_outcome(const struct cluster_config *config, uint32_t server, bool json)
+static int print_outcome(const struct cluster_config *config, const Rowan__Plan *plan, bool json)
 {
+    const uint32_t server = plan->server;
     const struct share share = share_of(config, server);
     const bool member = cluster_member(config, server), wanted = cluster_wants(config, server);
     if (json)
@@ -63,31 +65,105 @@ static int print_outcome(const struct cluster_config *config, uint32_t server, b
     return 0;
 }
 
-int command_plan(const struct rowan_settings *settings, char **words)
+/* Stored by the manager, and seen through if `wait` says so; then told. */
+static int
+carry_out(const struct rowan_settings *settings, const char *command, const Rowan__Plan *plan,
+          int (*wait)(struct admin *admin, const Rowan__Plan *plan),
+          int (*print)(const struct cluster_config *config, const Rowan__Plan *plan, bool json))
 {
-    const Rowan__Plan__Kind kind = strcmp(words[0], "add") == 0     ? ROWAN__PLAN__KIND__ADD
-                                   : strcmp(words[0], "drain") == 0 ? ROWAN__PLAN__KIND__DRAIN
-                                                                    : ROWAN__PLAN__KIND__REMOVE;
     struct admin_missing missing;
     struct admin *admin;
-    double number;
     char why[256];
-    if (!tool_parse_number(words[1], 1, CLUSTER_MAX_SERVER, &number) ||
-        number != (double)(uint32_t)number)
-        return tool_usage("a server is named by its number");
-    if (settings->wait && kind != ROWAN__PLAN__KIND__DRAIN)
-        return tool_usage("--wait is for drain");
-    if (command_connect(settings, words[0], &admin, &missing))
-        return EXIT_FAILED;
-    const uint32_t server = (uint32_t)number;
     int code = EXIT_DONE;
-    int error = admin_plan(admin, kind, server, settings->timeout_ms * NS_PER_MS, why);
+    if (command_connect(settings, command, &admin, &missing))
+        return EXIT_FAILED;
+    int error = admin_plan(admin, plan, settings->timeout_ms * NS_PER_MS, why);
     if (!error && settings->wait)
-        error = wait_drained(admin, server);
+        error = wait(admin, plan);
     if (!error)
-        error = print_outcome(admin_config(admin), server, settings->json);
+        error = print(admin_config(admin), plan, settings->json);
     if (error)
-        code = tool_say("%s: %s", words[0], error == ROWAN_EREFUSED ? why : error_sentence(error));
+        code = tool_say("%s: %s", command, error == ROWAN_EREFUSED ? why : error_sentence(error));
     admin_close(admin);
     return code;
+}
+
+static bool parse_number(const char *word, double most, uint32_t *out)
+{
+    double number;
+    if (!tool_parse_number(word, 0, most, &number) || number != (double)(uint32_t)number)
+        return false;
+    *out = (uint32_t)number;
+    return true;
+}
+
+int command_plan(const struct rowan_settings *settings, char **words)
+{
+    Rowan__Plan plan = ROWAN__PLAN__INIT;
+    plan.kind = strcmp(words[0], "add") == 0     ? ROWAN__PLAN__KIND__ADD
+                : strcmp(words[0], "drain") == 0 ? ROWAN__PLAN__KIND__DRAIN
+                                                 : ROWAN__PLAN__KIND__REMOVE;
+    if (!parse_number(words[1], CLUSTER_MAX_SERVER, &plan.server) || plan.server == 0)
+        return tool_usage("a server is named by its number");
+    if (settings->wait && plan.kind != ROWAN__PLAN__KIND__DRAIN)
+        return tool_usage("--wait is for drain and move");
+    return carry_out(settings, words[0], &plan, wait_drained, print_outcome);
+}
+
+/* --- a move --- */
+
+static const struct shard *moving(const struct cluster_config *config, const Rowan__Plan *plan)
+{
+    const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
+    return shard && shard->move_from == plan->server && shard->move_to == plan->to ? shard : NULL;
+}
+
+static int wait_moved(struct admin *admin, const Rowan__Plan *plan)
+{
+    struct progress progress;
+    int error = 0;
+    progress_init(&progress, clock_now_ns(clock_system()));
+    for (const struct shard *shard; !error && (shard = moving(admin_config(admin), plan));) {
+        const uint64_t now_ns = clock_now_ns(clock_system());
+        if (progress_due(&progress, now_ns))
+            progress_line(&progress, "move: server %u %s shard %u", plan->to,
+                          shard_has_filling(shard, plan->to) ? "is being filled with" : "holds",
+                          plan->shard);
+        error = admin_wait(admin, now_ns + NS_PER_S);
+    }
+    progress_end(&progress);
+    return error;
+}
+
+static int print_move(const struct cluster_config *config, const Rowan__Plan *plan, bool json)
+{
+    const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
+    const bool under_way = moving(config, plan), there = shard && shard_names(shard, plan->to);
+    if (json)
+        return tool_print_json(json_pack(
+            "{s:I, s:i, s:i, s:i, s:b, s:b, s:i}", "term", (json_int_t)config->term, "shard",
+            (int)plan->shard, "from", (int)plan->server, "to", (int)plan->to, "moving", under_way,
+            "moved", there && !under_way, "primary", shard ? (int)shard->primary : 0));
+    if (under_way)
+        printf("shard %u moves from server %u to %u\n", plan->shard, plan->server, plan->to);
+    else if (there)
+        printf("server %u %s shard %u\n", plan->to, shard->primary == plan->to ? "leads" : "backs",
+               plan->shard);
+    else
+        printf(
+            "the move of shard %u has ended without server %u: one of the two servers failed, or "
+            "was drained\n",
+            plan->shard, plan->to);
+    return there ? 0 : ROWAN_EIO;
+}
+
+int command_move(const struct rowan_settings *settings, char **words)
+{
+    Rowan__Plan plan = ROWAN__PLAN__INIT;
+    plan.kind = ROWAN__PLAN__KIND__MOVE;
+    if (!parse_number(words[1], CLUSTER_MAX_SHARDS - 1, &plan.shard) ||
+        !parse_number(words[2], CLUSTER_MAX_SERVER, &plan.server) ||
+        !parse_number(words[3], CLUSTER_MAX_SERVER, &plan.to))
+        return tool_usage("a shard and the two servers are named by their numbers");
+    return carry_out(settings, words[0], &plan, wait_moved, print_move);
 }

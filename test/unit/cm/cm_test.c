@@ -158,7 +158,7 @@ TEST(what_an_operator_wants_is_stored_or_refused)
     cluster_release(config);
     send_plan(&peers[2], ROWAN__PLAN__KIND__DRAIN, 1);
     assert_failure(&peers[2], 21, ROWAN_EREFUSED);
-    send_plan(&peers[2], (Rowan__Plan__Kind)3, 1);
+    send_plan(&peers[2], (Rowan__Plan__Kind)CM_PLAN_KINDS, 1);
     assert_failure(&peers[2], 21, ROWAN_EUNSUPPORTED);
 }
 

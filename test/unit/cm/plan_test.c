@@ -1,4 +1,4 @@
-/* plan_test.c - what operators want of servers: added, drained, removed. */
+/* plan_test.c - what operators want of servers: added, drained, removed; and of shards: moved. */
 #define TEST_FIXTURE world_setup, world_teardown
 
 #include "common/base/error.h"
@@ -31,8 +31,15 @@ static struct world *two_replicas(void)
 
 static void plan(struct world *world, enum cm_plan_kind kind, uint32_t server)
 {
-    world_plan(world, TOOL, TAG, kind, server);
+    world_plan(world, TOOL, TAG, (struct cm_plan){kind, server, 0, 0});
     world_settle(world);
+}
+
+static void move(struct world *world, uint32_t shard, uint32_t from, uint32_t to)
+{
+    world_plan(world, TOOL, TAG, (struct cm_plan){CM_PLAN_MOVE, from, shard, to});
+    world_settle(world);
+    run(world, ALL, world->now_ns + LEASE / 4 + 1);
 }
 
 /* It is stored by now. */
@@ -174,6 +181,8 @@ TEST(what_cannot_be_is_refused_with_the_reason)
     assert_refused(world, "server 2 holds 24 shards");
     plan(world, CM_PLAN_ADD, CLUSTER_MAX_SERVER + 1);
     assert_refused(world, "from 1 to 16383");
+    move(world, 0, 2, 3);
+    assert_refused(world, "server 3 has a replica of shard 0");
     assert_int_equal(term(world), 1);
     plan(world, CM_PLAN_REMOVE, 9); /* is so */
     plan(world, CM_PLAN_ADD, 2);
@@ -190,6 +199,113 @@ TEST(what_cannot_be_is_refused_with_the_reason)
     world_settle(standby);
     plan(standby, CM_PLAN_ADD, 2);
     assert_failure(world_last(standby, TOOL), ROWAN_ENOTLEADING, "another");
+}
+
+/* Of two_replicas: shard i is led by server i % 3 + 1 and backed by the next one. */
+static const struct shard *row_of(const struct world *world, uint16_t shard)
+{
+    return cluster_shard(in_force(world), shard);
+}
+
+static void assert_row(const struct world *world, uint16_t shard, uint32_t primary,
+                       uint32_t backups, uint32_t filling)
+{
+    const struct shard *row = row_of(world, shard);
+    assert_int_equal(row->primary, primary);
+    assert_int_equal(row->backup_count, backups % 10 > 0 ? 1 + (backups > 10) : 0);
+    for (uint32_t i = 0; i < row->backup_count; i++)
+        assert_int_equal(row->backups[i], i == 0 && backups > 10 ? backups / 10 : backups % 10);
+    assert_int_equal(row->filling_count, filling > 0);
+    assert_int_equal(row->filling[0], filling);
+}
+
+TEST(a_primary_moves_to_a_server_that_was_filled_first)
+{
+    struct world *world = two_replicas();
+    const struct shard before = *row_of(world, 0);
+    const uint32_t third = 6 - before.primary - before.backups[0];
+    move(world, 0, before.primary, third);
+    assert_done(world);
+    assert_string_equal(world_warning(world, "planned"), "term=2 what=move server=1 shard=0 to=3");
+    assert_row(world, 0, before.primary, before.backups[0], third);
+    commit(world, ALL);
+    fill_all(world);
+    assert_row(world, 0, before.primary, before.backups[0] * 10 + third, 0);
+    commit(world, ALL);
+    assert_row(world, 0, third, before.backups[0] * 10 + before.primary, 0);
+    commit(world, ALL);
+    assert_row(world, 0, third, before.backups[0], 0);
+    assert_int_equal(row_of(world, 0)->epoch, before.epoch + 4);
+    assert_true(row_of(world, 0)->move_from == 0 && row_of(world, 0)->move_to == 0);
+    commit(world, ALL);
+    memset(world->sent, 0, sizeof world->sent);
+    move(world, 0, before.primary, third); /* is so */
+    assert_int_equal(row_of(world, 0)->epoch, before.epoch + 4);
+}
+
+TEST(a_primary_moves_to_a_full_backup_at_once)
+{
+    struct world *world = two_replicas();
+    const struct shard before = *row_of(world, 4);
+    move(world, 4, before.primary, before.backups[0]);
+    assert_done(world);
+    assert_row(world, 4, before.backups[0], before.primary, 0);
+    assert_int_equal(row_of(world, 4)->epoch, before.epoch + 1);
+}
+
+TEST(a_backup_moves_and_its_primary_stays)
+{
+    struct world *world = two_replicas();
+    const struct shard before = *row_of(world, 0);
+    const uint32_t third = 6 - before.primary - before.backups[0];
+    move(world, 0, before.backups[0], third);
+    commit(world, ALL);
+    fill_all(world);
+    commit(world, ALL);
+    assert_row(world, 0, before.primary, third, 0);
+}
+
+TEST(a_move_ends_when_the_server_fails_that_was_to_come)
+{
+    struct world *world = two_replicas();
+    const struct shard before = *row_of(world, 0);
+    const uint32_t third = 6 - before.primary - before.backups[0];
+    move(world, 0, before.primary, third);
+    commit(world, ALL);
+    run(world, ALL & ~(1u << third), world->now_ns + 3 * LEASE);
+    assert_row(world, 0, before.primary, before.backups[0], 0);
+    assert_true(row_of(world, 0)->move_to == 0);
+}
+
+TEST(who_was_to_come_for_a_server_that_fails_replaces_it)
+{
+    struct world *world = two_replicas();
+    const struct shard before = *row_of(world, 0);
+    const uint32_t third = 6 - before.primary - before.backups[0];
+    move(world, 0, before.primary, third);
+    commit(world, ALL);
+    run(world, ALL & ~(1u << before.primary), world->now_ns + 3 * LEASE);
+    assert_row(world, 0, before.backups[0], 0, third); /* which replaces it */
+    assert_true(row_of(world, 0)->move_from == 0);
+}
+
+TEST(a_move_that_cannot_be_is_refused_with_the_reason)
+{
+    struct world *world = two_replicas();
+    const uint32_t primary = row_of(world, 0)->primary, backup = row_of(world, 0)->backups[0],
+                   third = 6 - primary - backup;
+    move(world, 900, primary, third);
+    assert_refused(world, "there is no shard 900");
+    move(world, 0, primary, 9);
+    assert_refused(world, "server 9 cannot take a shard from server 1");
+    move(world, 0, primary, primary);
+    assert_refused(world, "cannot take a shard");
+    move(world, 0, third, backup);
+    assert_int_equal(term(world), 1); /* it left already, for all that the manager knows */
+    move(world, 0, primary, third);
+    commit(world, ALL);
+    move(world, 0, backup, third);
+    assert_refused(world, "shard 0 moves from server 1 to 3: wait");
 }
 
 TEST(the_last_server_of_the_list_stays)

@@ -152,6 +152,15 @@ static void note_format(struct run *run, const struct world *world)
     }
 }
 
+static struct cm_plan random_plan(struct run *run)
+{
+    const uint64_t kind = random_below(&run->random, 2 * CM_PLAN_KINDS);
+    return (struct cm_plan){kind < CM_PLAN_KINDS ? (enum cm_plan_kind)kind : CM_PLAN_MOVE,
+                            1 + (uint32_t)random_below(&run->random, SERVERS),
+                            (uint32_t)random_below(&run->random, 8),
+                            1 + (uint32_t)random_below(&run->random, SERVERS)};
+}
+
 /* Connections 1 to SERVERS are servers, the others clients. */
 static void ask(struct run *run, struct world *world, uint32_t connection)
 {
@@ -166,9 +175,7 @@ static void ask(struct run *run, struct world *world, uint32_t connection)
         run->joins[connection].without_ms = chance(run, 50) ? 0 : 60000;
         world_join(world, connection, tag, &run->joins[connection]);
     } else if (run->lease_ms && connection > SERVERS && chance(run, 12)) {
-        world_plan(world, connection, 2000 + tag,
-                   (enum cm_plan_kind)random_below(&run->random, CM_PLAN_KINDS),
-                   1 + (uint32_t)random_below(&run->random, SERVERS));
+        world_plan(world, connection, 2000 + tag, random_plan(run));
     } else if (chance(run, 30)) {
         world_get(world, connection, tag, random_below(&run->random, 4));
     } else {
@@ -299,7 +306,7 @@ static void check_commit(struct run *run)
         fleet_act(&run->fleet);
         world_settle(world);
         for (uint32_t c = 1; i == 0 && c <= SERVERS; c++)
-            world_plan(world, SERVERS + c, 8, CM_PLAN_ADD, c);
+            world_plan(world, SERVERS + c, 8, (struct cm_plan){CM_PLAN_ADD, c, 0, 0});
         for (uint32_t c = 1; i % 10 == 0 && c <= SERVERS; c++)
             world_join(world, c, 5, &run->joins[c]);
         note_format(run, world);
@@ -318,7 +325,7 @@ static void check_commit(struct run *run)
 
 struct reached {
     uint64_t terms, ids, cold_starts, live, failovers, fills, comebacks, grants, commits, served;
-    uint64_t plans, swaps, left;
+    uint64_t plans, swaps, left, moved;
 };
 
 static void run_seed(uint64_t seed, struct reached *reached)
@@ -351,6 +358,7 @@ static void run_seed(uint64_t seed, struct reached *reached)
     reached->plans += run.store.plans;
     reached->swaps += run.store.swaps;
     reached->left += run.store.left;
+    reached->moved += run.store.moved;
     reached->grants += run.fleet.grants;
     reached->commits += run.fleet.commits;
     reached->served += run.fleet.served;
@@ -377,17 +385,18 @@ TEST(no_order_of_events_breaks_a_promise)
         "# with leases: %llu failovers, %llu times added to, %llu kept members came back, "
         "%llu grants, %llu commits told, %llu times a shard was served; %llu plans, %llu roles "
         "swapped, "
-        "%llu replicas left\n",
+        "%llu replicas left, %llu moves begun\n",
         (unsigned long long)reached.failovers, (unsigned long long)reached.fills,
         (unsigned long long)reached.comebacks, (unsigned long long)reached.grants,
         (unsigned long long)reached.commits, (unsigned long long)reached.served,
         (unsigned long long)reached.plans, (unsigned long long)reached.swaps,
-        (unsigned long long)reached.left);
+        (unsigned long long)reached.left, (unsigned long long)reached.moved);
     /* The seeds did reach something. */
     assert_true(reached.terms > SEEDS * 5 && reached.ids > SEEDS * 100);
     assert_true(reached.cold_starts > SEEDS && reached.live > SEEDS / 2);
     assert_true(reached.failovers > SEEDS / 3 && reached.commits > SEEDS * 100);
     assert_true(reached.plans > SEEDS && reached.swaps > SEEDS / 3 && reached.left > SEEDS / 3);
+    assert_true(reached.moved > SEEDS / 20);
 }
 
 UNIT_MAIN(NULL, NULL)

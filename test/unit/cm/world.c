@@ -129,7 +129,10 @@ static void check_plan(struct world_connection *peer, const struct cluster_confi
 {
     const struct cm_plan *plan = &peer->plan;
     peer->plan_tag = 0;
-    assert_int_equal(cluster_wants(config, plan->server), plan->kind == CM_PLAN_ADD);
+    if (plan->kind == CM_PLAN_MOVE)
+        assert_true(shard_names(cluster_shard(config, (uint16_t)plan->shard), plan->to));
+    else
+        assert_int_equal(cluster_wants(config, plan->server), plan->kind == CM_PLAN_ADD);
     assert_true(plan->kind != CM_PLAN_REMOVE || !cluster_member(config, plan->server));
 }
 
@@ -482,11 +485,12 @@ void world_filled(struct world *world, uint32_t connection, uint16_t shard, uint
                                          .server = server});
 }
 
-void world_plan(struct world *world, uint32_t connection, uint32_t tag, enum cm_plan_kind kind,
-                uint32_t server)
+void world_plan(struct world *world, uint32_t connection, uint32_t tag, struct cm_plan plan)
 {
     struct world_connection *peer = open_connection(world, connection);
-    peer->plan = (struct cm_plan){kind, server};
+    peer->plan = plan;
+    if (plan.kind == CM_PLAN_MOVE)
+        world->store->moves[plan.server][plan.to] = true;
     peer->plan_tag = tag;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_PLAN,
                                          .connection = connection,

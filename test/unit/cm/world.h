@@ -41,7 +41,9 @@ struct world_store {
                     1]; /* by position of the shard, and server: it has all since this epoch */
     bool cut[WORLD_SERVERS + 1]
             [WORLD_SERVERS + 1]; /* the first has said that its sends do not reach the second */
-    uint32_t cold_starts, failovers, fills, comebacks, plans, swaps, left;
+    bool moves[CLUSTER_MAX_MEMBERS + 1]
+              [CLUSTER_MAX_MEMBERS + 1]; /* asked for, of any shard: from, to */
+    uint32_t cold_starts, failovers, fills, comebacks, plans, swaps, left, moved;
 };
 
 /* One message that a connection was sent. */
@@ -176,8 +178,7 @@ void world_adopt(struct world *world, uint32_t connection, uint64_t term);
 void world_filled(struct world *world, uint32_t connection, uint16_t shard, uint32_t epoch,
                   uint32_t server, bool is_true);
 
-void world_plan(struct world *world, uint32_t connection, uint32_t tag, enum cm_plan_kind kind,
-                uint32_t server);
+void world_plan(struct world *world, uint32_t connection, uint32_t tag, struct cm_plan plan);
 
 /* The manager's clock is read, and it is woken if it asked for that. */
 void world_round(struct world *world, uint64_t now_ns);

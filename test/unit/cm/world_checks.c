@@ -173,13 +173,13 @@ static uint32_t wanted_replicas(const struct cluster_config *config, const struc
     uint32_t count = 0;
     for (uint32_t i = 0; i < config->member_count; i++) {
         const uint32_t server = config->members[i].server;
-        count += cluster_wants(config, server) &&
+        count += cluster_wants(config, server) && server != shard->move_from &&
                  (holds(shard, server) || (filling && shard_has_filling(shard, server)));
     }
     return count;
 }
 
-/* By roles that are swapped, with one that does not fill and is not drained. */
+/* By roles that are swapped, with one that does not fill and is not drained; as it is drained, or somebody wanted that. */
 static void check_primary(struct world_store *store, const struct cluster_config *config,
                           const struct shard *old, const struct shard *new)
 {
@@ -188,8 +188,25 @@ static void check_primary(struct world_store *store, const struct cluster_config
         return;
     }
     store->swaps++;
-    assert_true(!cluster_wants(config, old->primary) && cluster_wants(config, new->primary));
+    assert_true(cluster_wants(config, new->primary));
+    assert_true(!cluster_wants(config, old->primary) ||
+                (old->move_from == old->primary ? old->move_to == new->primary
+                                                : store->moves[old->primary][new->primary]));
     assert_true(holds(old, new->primary) && shard_has_backup(new, old->primary));
+}
+
+/* It begins because somebody wanted it, with a server that fills, and goes on as long as both hold the shard. */
+static void check_move(struct world_store *store, const struct cluster_config *config,
+                       const struct shard *old, const struct shard *new)
+{
+    if (old->move_to && shard_names(new, old->move_from) && shard_names(new, old->move_to)) {
+        assert_true(new->move_from == old->move_from &&new->move_to == old->move_to);
+    } else if (new->move_to) {
+        store->moved++;
+        assert_true(store->moves[new->move_from][new->move_to] && holds(old, new->move_from));
+        assert_true(!shard_names(old, new->move_to) && shard_has_filling(new, new->move_to));
+        assert_true(cluster_wants(config, new->move_to));
+    }
 }
 
 /* A member is a replica no more: it was out of reach, or there are enough without it, full ones if it was one; or it filled and
@@ -211,6 +228,7 @@ static void check_filled_shard(struct world_store *store, uint32_t at,
     const struct shard *old = &before->shards[at], *new = &after->shards[at];
     bool changed = new->primary != old->primary;
     check_primary(store, after, old, new);
+    check_move(store, after, old, new);
     assert_int_equal(new->possibly_incomplete, old->possibly_incomplete);
     for (uint32_t i = 0; i < after->member_count; i++) {
         const uint32_t server = after->members[i].server;
