@@ -13,6 +13,7 @@
 
 #include <stdlib.h>
 
+#include "cm/loads.h"
 #include "cm/outbox.h"
 #include "cm/report.h"
 #include "common/base/assert.h"
@@ -48,6 +49,8 @@ struct cm {
 
     struct outgoing *shared[2]; /* the configuration of shared_term, without and with secret */
     uint64_t shared_term;
+
+    struct load_row load_rows[CLUSTER_MAX_SHARDS]; /* of the report that is given to the state */
 
     uint32_t open_count;
     uint32_t given_up_count;
@@ -350,13 +353,6 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
     cluster_release(stored);
 }
 
-/* There are not more other members. */
-static uint32_t cut_count(const Rowan__Renew *from)
-{
-    return from->n_incomplete < CLUSTER_MAX_MEMBERS ? (uint32_t)from->n_incomplete
-                                                    : CLUSTER_MAX_MEMBERS;
-}
-
 static void on_plan(struct cm *cm, uint32_t connection, uint32_t tag, const Rowan__Plan *from)
 {
     if (from->kind < 0 || from->kind >= (int)CM_PLAN_KINDS) {
@@ -369,6 +365,13 @@ static void on_plan(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
                  .connection = connection,
                  .tag = tag,
                  .plan = {(enum cm_plan_kind)from->kind, from->server, from->shard, from->to}});
+}
+
+static void on_load(struct cm *cm, uint32_t connection, const Rowan__Load *from)
+{
+    struct load_report report;
+    report_load(from, cm->load_rows, &report);
+    step(cm, &(struct cm_event){.kind = CM_EVENT_LOAD, .connection = connection, .load = &report});
 }
 
 static void on_request(struct cm *cm, uint32_t connection, const void *data, size_t bytes)
@@ -397,7 +400,7 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
     case ROWAN__CONTROL_MESSAGE__BODY_RENEW:
         step(cm, &(struct cm_event){.kind = CM_EVENT_RENEW,
                                     .cut = message->renew->incomplete,
-                                    .cut_count = cut_count(message->renew),
+                                    .cut_count = report_cut_count(message->renew),
                                     .connection = connection,
                                     .tag = tag,
                                     .known_term = message->renew->term,
@@ -418,6 +421,9 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
         break;
     case ROWAN__CONTROL_MESSAGE__BODY_PLAN:
         on_plan(cm, connection, tag, message->plan);
+        break;
+    case ROWAN__CONTROL_MESSAGE__BODY_LOAD:
+        on_load(cm, connection, message->load);
         break;
     default:
         post_failure(cm, connection, tag, ROWAN_EUNSUPPORTED,

@@ -80,7 +80,7 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
     struct event_source source;
     cm_source(cm, &source);
     int code = EXIT_SUCCESS;
-    error = reactor_add_poller(reactor, &(struct poller){"cm", cm_poll, cm});
+    error = reactor_add_poller(reactor, &(struct poller){"cm", cm_poll, cm, NULL});
     if (!error)
         error = reactor_add_source(reactor, &source);
     if (!error)

@@ -227,7 +227,8 @@ bool manage_propose(struct cm_state *state, struct proposal *out)
     bool silent[CLUSTER_MAX_MEMBERS];
     struct proposal proposal = {0};
     if (!removes_any(state, silent))
-        return manage_plan_propose(state, out) || manage_fill_propose(state, out);
+        return manage_plan_propose(state, out) || manage_fill_propose(state, out) ||
+               manage_balance_propose(state, out);
     int error =
         failover_make(state->config, silent, &proposal.config, state->detail, sizeof state->detail);
     if (!error)

@@ -37,6 +37,10 @@ void manage_commit(struct cm_state *state);
 /* True: `out` is due before anything else is proposed. This manager leads and has leases in force. */
 bool manage_propose(struct cm_state *state, struct proposal *out);
 
+/* CM_EVENT_LOAD; and the part of manage_propose that moves shards by it. */
+void manage_loaded(struct cm_state *state, const struct cm_event *event);
+bool manage_balance_propose(struct cm_state *state, struct proposal *out);
+
 /* The parts of manage_propose that do what is planned (manage_plan.c), and that of it and of manage_installed that adds members and replicas (manage_fill.c). */
 bool manage_plan_propose(struct cm_state *state, struct proposal *out);
 bool manage_fill_propose(struct cm_state *state, struct proposal *out);

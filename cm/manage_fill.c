@@ -129,6 +129,7 @@ bool manage_fill_installed(struct cm_state *state, const struct cluster_config *
     struct fill_story story;
     remember_removed(state, before);
     forget_filled(state, before);
+    loads_follow(&state->loads, before, state->config, state->now_ns);
     const bool any = fill_story(before, state->config, &story);
     if (story.left && !fills->since_ns)
         fills->since_ns = state->now_ns;

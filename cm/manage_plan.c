@@ -1,4 +1,5 @@
-/* manage_plan.c - what operators want (plan.h): it waits here until the configuration in force says so.
+/* manage_plan.c - what operators want (plan.h): it waits here until the configuration in force says so. And what the loads of
+ * shards want (balance.h).
  *
  * Invariants:
  *  M6 A plan is answered by what is stored, so a manager that takes over goes on with it, and who asks again is answered again.
@@ -39,22 +40,31 @@ void manage_plan_forget(struct cm_state *state, uint32_t connection)
 /* M7 */
 static bool may_propose(const struct cm_state *state, const struct cm_plan *plan)
 {
-    const bool lists = plan->kind != CM_PLAN_MOVE && (plan->kind != CM_PLAN_REMOVE ||
-                                                      !cluster_member(state->config, plan->server));
-    return lists ||
+    const bool moves =
+        plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER ||
+        (plan->kind == CM_PLAN_REMOVE && cluster_member(state->config, plan->server));
+    return !moves ||
            (leases_is_committed(&state->leases) && leases_may_grant(&state->leases, state->now_ns));
 }
 
-static void tell_planned(struct cm_state *state, const struct cm_plan *plan, uint64_t term)
+static void tell_planned(struct cm_state *state, const char *event, const struct cm_plan *plan,
+                         uint64_t term)
 {
-    static const char *const words[CM_PLAN_KINDS] = {"add", "drain", "remove", "move"};
+    static const char *const words[CM_PLAN_KINDS] = {"add",  "drain",  "remove",
+                                                     "move", "worker", "balance"};
     char *story = state->stories[7];
     const size_t bytes = sizeof state->stories[7];
-    const size_t at = (size_t)snprintf(story, bytes, "term=%llu what=%s server=%u",
-                                       (unsigned long long)term, words[plan->kind], plan->server);
-    if (plan->kind == CM_PLAN_MOVE)
-        snprintf(story + at, bytes - at, " shard=%u to=%u", plan->shard, plan->to);
-    actions_tell(state, "planned", story);
+    size_t at = (size_t)snprintf(story, bytes, "term=%llu what=%s", (unsigned long long)term,
+                                 words[plan->kind]);
+    if (plan->kind == CM_PLAN_BALANCE) {
+        snprintf(story + at, bytes - at, " mode=%s",
+                 cluster_balance_name((enum cluster_balance)plan->to));
+    } else {
+        at += (size_t)snprintf(story + at, bytes - at, " server=%u", plan->server);
+        if (plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER)
+            snprintf(story + at, bytes - at, " shard=%u to=%u", plan->shard, plan->to);
+    }
+    actions_tell(state, event, story);
 }
 
 bool manage_plan_propose(struct cm_state *state, struct proposal *out)
@@ -68,11 +78,51 @@ bool manage_plan_propose(struct cm_state *state, struct proposal *out)
             !plan_is_due(&peer->plan, state->config) ||
             plan_make(&peer->plan, state->config, &proposal.config))
             continue;
-        tell_planned(state, &peer->plan, proposal.config->term);
+        tell_planned(state, "planned", &peer->plan, proposal.config->term);
         *out = proposal;
         return true;
     }
     return false;
+}
+
+/* --- what nobody asked for --- */
+
+void manage_loaded(struct cm_state *state, const struct cm_event *event)
+{
+    const struct connection *peer = &state->connections[event->connection];
+    if (state->leads && peer->member)
+        loads_told(&state->loads, state->config, peer->server, event->load, state->now_ns);
+    state->weighs = true;
+}
+
+/* M7. Behind everything else that may be due; one decision for each report. */
+bool manage_balance_propose(struct cm_state *state, struct proposal *out)
+{
+    struct cm_plan plan;
+    const bool dry = state->config->balance == BALANCE_DRY_RUN;
+    if (!state->weighs || state->config->balance == BALANCE_OFF ||
+        (dry && state->now_ns - state->dry_ns < BALANCE_REST_NS) ||
+        !leases_is_committed(&state->leases) || !leases_may_grant(&state->leases, state->now_ns))
+        return false;
+    const enum balance_found found =
+        balance_next(&state->balance, state->config, &state->loads, state->now_ns, &plan);
+    state->weighs = found == BALANCE_STEP && !dry;
+    if (found == BALANCE_NOTHING)
+        return false;
+    if (found == BALANCE_PASSED || dry) {
+        tell_planned(state, found == BALANCE_PASSED ? "balance_lacks_space" : "balance_would",
+                     &plan, state->config->term);
+        state->dry_ns = state->now_ns;
+        return false;
+    }
+    struct proposal proposal = {0};
+    if (!plan_refusal(&plan, state->config, state->refusal, sizeof state->refusal) &&
+        !plan_make(&plan, state->config, &proposal.config))
+        tell_planned(state, "balanced", &plan, proposal.config->term);
+    if (!proposal.config)
+        return false;
+    *out = proposal;
+    return true;
 }
 
 /* M6. A second refusal waits for the next step. */

@@ -105,12 +105,34 @@ static void move(const struct cm_plan *plan, struct cluster_config *config)
     shard->move_to = plan->to;
 }
 
+static void set_worker(const struct cm_plan *plan, struct cluster_config *config)
+{
+    struct shard *shard = &config->shards[shard_of(plan, config) - config->shards];
+    shard->epoch++;
+    shard->worker = plan->to;
+}
+
+/* Only a manager that balances plans this, of what it knows (balance.h). */
+static const char *worker_refusal(const struct cm_plan *plan, const struct cluster_config *config)
+{
+    const struct shard *shard = shard_of(plan, config);
+    const struct member *member = cluster_member(config, plan->server);
+    return !shard || shard->primary != plan->server || !member || plan->to >= member->workers ||
+                   shard_is_kept(config, shard) || shard->epoch == CLUSTER_MAX_EPOCH
+               ? "this server does not lead the shard, or has no such worker (rowan shards)"
+               : NULL;
+}
+
 /* --- plans --- */
 
 bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config)
 {
     if (plan->kind == CM_PLAN_MOVE)
         return !is_moved(plan, shard_of(plan, config));
+    if (plan->kind == CM_PLAN_WORKER)
+        return shard_of(plan, config)->worker != plan->to;
+    if (plan->kind == CM_PLAN_BALANCE)
+        return config->balance != (enum cluster_balance)plan->to;
     return changes_list(plan, config) || removes(plan, config);
 }
 
@@ -170,6 +192,10 @@ const char *plan_refusal(const struct cm_plan *plan, const struct cluster_config
                "(rowan-cm --lease-ms)";
     if (plan->kind == CM_PLAN_MOVE)
         return move_refusal(plan, config, why, why_bytes);
+    if (plan->kind == CM_PLAN_WORKER)
+        return worker_refusal(plan, config);
+    if (plan->kind == CM_PLAN_BALANCE)
+        return plan->to < BALANCE_MODES ? NULL : "balancing is on, off or a dry run";
     if (plan->server < 1 || plan->server > CLUSTER_MAX_SERVER ||
         (adds && config->wanted_count == CLUSTER_MAX_MEMBERS && changes_list(plan, config))) {
         snprintf(why, why_bytes,
@@ -234,6 +260,10 @@ int plan_make(const struct cm_plan *plan, const struct cluster_config *config,
     next->term++;
     if (plan->kind == CM_PLAN_MOVE)
         move(plan, next);
+    else if (plan->kind == CM_PLAN_WORKER)
+        set_worker(plan, next);
+    else if (plan->kind == CM_PLAN_BALANCE)
+        next->balance = (enum cluster_balance)plan->to;
     else
         make_list(plan, config, next);
     if (removes(plan, config))

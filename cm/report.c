@@ -54,3 +54,19 @@ struct cluster_config *report_decode(const Rowan__Join *from, struct cm_join *ou
     copy_text(out->durability, sizeof out->durability, from->durability);
     return stored;
 }
+
+uint32_t report_cut_count(const Rowan__Renew *from)
+{
+    return from->n_incomplete < CLUSTER_MAX_MEMBERS ? (uint32_t)from->n_incomplete
+                                                    : CLUSTER_MAX_MEMBERS;
+}
+
+void report_load(const Rowan__Load *from, struct load_row *rows, struct load_report *out)
+{
+    *out = (struct load_report){.cores = from->cores, .free_bytes = from->free_bytes, .rows = rows};
+    for (; out->count < from->n_shards && out->count < CLUSTER_MAX_SHARDS; out->count++) {
+        const Rowan__ShardLoad *row = from->shards[out->count];
+        rows[out->count] = (struct load_row){row->shard, row->epoch, row->load,
+                                             row->split, row->below, row->bytes};
+    }
+}

@@ -518,6 +518,9 @@ static bool handle(struct cm_state *state, const struct cm_event *event)
     case CM_EVENT_PLAN:
         manage_planned(state, event);
         return true;
+    case CM_EVENT_LOAD:
+        manage_loaded(state, event);
+        return true;
     }
     ASSERT(false && "an event of unknown kind");
     return false;

@@ -21,6 +21,7 @@ enum {
 };
 
 struct cm_state;
+struct load_report;
 
 /* From the operator and `main`. The state copies it. */
 struct cm_state_options {
@@ -53,15 +54,24 @@ enum cm_event_kind {
     CM_EVENT_ADOPTED,           /* connection, known_term */
     CM_EVENT_FILLED,            /* connection, shard, epoch, server: it has all, says its primary */
     CM_EVENT_PLAN,              /* connection, tag, plan */
+    CM_EVENT_LOAD,              /* connection, load: what a member's shards cost it */
 };
 
 /* What an operator wants of a server (plan.h); numbers as in proto/control.proto. */
-enum cm_plan_kind { CM_PLAN_ADD, CM_PLAN_DRAIN, CM_PLAN_REMOVE, CM_PLAN_MOVE, CM_PLAN_KINDS };
+enum cm_plan_kind {
+    CM_PLAN_ADD,
+    CM_PLAN_DRAIN,
+    CM_PLAN_REMOVE,
+    CM_PLAN_MOVE,
+    CM_PLAN_WORKER,
+    CM_PLAN_BALANCE,
+    CM_PLAN_KINDS
+};
 
 struct cm_plan {
     enum cm_plan_kind kind;
     uint32_t server;
-    uint32_t shard, to; /* MOVE */
+    uint32_t shard, to; /* MOVE, WORKER; `to` of BALANCE: an enum cluster_balance */
 };
 
 struct cm_event {
@@ -77,6 +87,7 @@ struct cm_event {
     const uint32_t *cut;
     uint32_t shard, epoch, server;
     struct cm_plan plan;
+    const struct load_report *load;
     const struct cm_join *join;
     bool leader;
     int error;                     /* 0; READ: any; STORED: ROWAN_EVERSION (lost), ROWAN_EUNKNOWN

@@ -2,6 +2,7 @@
 #ifndef CM_STATE_INSIDE_H
 #define CM_STATE_INSIDE_H
 
+#include "cm/balance.h"
 #include "cm/claim.h"
 #include "cm/ids.h"
 #include "cm/lease.h"
@@ -66,6 +67,10 @@ struct cm_state {
     uint64_t
         waits_term; /* of the configuration in which it was logged that a kept member waits; 0: none */
     struct fills fills;
+    struct loads loads;
+    struct balance balance;
+    uint64_t dry_ns; /* when it was told last what a dry run would do first */
+    bool weighs; /* since the last decision of `balance` there was a report, or it made a step */
     /* By server: the last incarnation that was a member and is none any more, as far as this manager saw; 0: none. */
     uint64_t removed[CLUSTER_MAX_SERVER + 1];
 

@@ -12,6 +12,8 @@
 #include "server/store/reclaim.h"
 #include "server/store/store.h"
 
+enum { SERVER_MAX_DIGESTS = 64 };
+
 /* What this server's PM still takes. */
 enum server_space {
     SPACE_ENOUGH,

@@ -12,6 +12,7 @@ struct role {
     struct inbox inbox, outbox; /* from, and to, the control role */
     struct inbox questions;     /* from the clean role: records_ask */
     struct recover_part *part;  /* of the start, while it lasts */
+    _Atomic uint64_t busy_ns;   /* struct poller */
 };
 
 /* role_init: of a role that is all zeros. `questions`: how many may wait; 0: it is asked none. Errors: ROWAN_ENOMEM, and

@@ -120,14 +120,16 @@ struct poller server_poller(struct server *server, uint32_t role)
 {
     ASSERT(role < server_roles(server));
     if (role == 0)
-        return (struct poller){"control", control_poll, server->control};
+        return (struct poller){"control", control_poll, server->control, NULL};
     role--;
     if (role < server->options.workers)
-        return (struct poller){"worker", worker_poll, server->workers[role]};
+        return (struct poller){"worker", worker_poll, server->workers[role],
+                               &worker_role(server->workers[role])->busy_ns};
     role -= server->options.workers;
     if (role < server->options.digests)
-        return (struct poller){"digest", digest_poll, server->digests[role]};
-    return (struct poller){"clean", clean_poll, server->clean};
+        return (struct poller){"digest", digest_poll, server->digests[role],
+                               &digest_role(server->digests[role])->busy_ns};
+    return (struct poller){"clean", clean_poll, server->clean, NULL};
 }
 
 static int attach_endpoint(struct reactor *reactor, struct fabric_endpoint *endpoint)

@@ -9,8 +9,6 @@
 #include "common/pm/pm.h"
 #include "common/reactor/reactor.h"
 
-enum { SERVER_MAX_DIGESTS = 64 };
-
 struct server_options {
     uint32_t server;           /* number, 1 or more */
     uint64_t incarnation;      /* not 0, never given twice */

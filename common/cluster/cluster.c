@@ -194,6 +194,8 @@ int cluster_finish(struct cluster_config *config)
         return ROWAN_EFORMAT;
     if (config->block_limit == 0 || config->block_limit % CLUSTER_BLOCK_STRIDE != 0)
         return ROWAN_EFORMAT;
+    if (config->balance < BALANCE_ON || config->balance >= BALANCE_MODES)
+        return ROWAN_EFORMAT;
     if (config->replicas < 1 || config->replicas > CLUSTER_MAX_REPLICAS)
         return ROWAN_EFORMAT;
     if (!leases_are_right(config) || !members_are_right(config) || !wanted_are_right(config))
@@ -254,6 +256,7 @@ struct cluster_config *cluster_copy_for(const struct cluster_config *config, uin
     copy->next_client_id = config->next_client_id;
     copy->manager = config->manager;
     copy->lease_ms = config->lease_ms;
+    copy->balance = config->balance;
     copy->wanted_count = config->wanted_count;
     memcpy(copy->wanted, config->wanted, sizeof copy->wanted);
     memcpy(copy->members, config->members, config->member_count * sizeof config->members[0]);
@@ -333,4 +336,10 @@ bool cluster_wants(const struct cluster_config *config, uint32_t server)
 uint32_t cluster_seed(const struct cluster_config *config)
 {
     return crc32c(0, config->secret, sizeof config->secret);
+}
+
+const char *cluster_balance_name(enum cluster_balance balance)
+{
+    static const char *const names[BALANCE_MODES] = {"on", "off", "dry-run"};
+    return names[balance];
 }

@@ -61,6 +61,12 @@ struct shard {
         possibly_incomplete; /* acknowledged writes may be missing: at a cold start no replica was whole */
 };
 
+/* As in proto/control.proto. */
+enum cluster_balance { BALANCE_ON, BALANCE_OFF, BALANCE_DRY_RUN, BALANCE_MODES };
+
+/* As an operator writes it. */
+const char *cluster_balance_name(enum cluster_balance balance);
+
 struct cluster_config {
     uint64_t term;                        /* 0: no configuration */
     uint64_t cluster;                     /* id; never 0 */
@@ -75,6 +81,7 @@ struct cluster_config {
                           waited for */
     uint32_t wanted_count;                /* 0: those that the CM was started with may be members */
     uint32_t wanted[CLUSTER_MAX_MEMBERS]; /* servers that may, rising; another member is drained */
+    enum cluster_balance balance;         /* do shards move by their load? */
     uint32_t member_count, shard_count;
     struct member *members;             /* by rising server */
     struct shard *shards;               /* by rising first_slot; they cover every slot */

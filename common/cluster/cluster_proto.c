@@ -36,6 +36,7 @@ static void part_scalars(struct config_part *part, const struct cluster_config *
     part->configuration.lease_ms = config->lease_ms;
     part->configuration.wanted = (uint32_t *)(uintptr_t)config->wanted;
     part->configuration.n_wanted = config->wanted_count;
+    part->configuration.balance = (Rowan__Configuration__Balance)config->balance;
     if (with_secret && config->has_secret) {
         part->configuration.secret.data = (uint8_t *)(uintptr_t)config->secret;
         part->configuration.secret.len = sizeof config->secret;
@@ -166,6 +167,7 @@ static int decode_parts(const Rowan__Configuration *from, struct cluster_config 
     config->wanted_count = (uint32_t)from->n_wanted;
     for (uint32_t i = 0; i < config->wanted_count; i++)
         config->wanted[i] = from->wanted[i];
+    config->balance = (enum cluster_balance)from->balance;
     config->has_secret = from->secret.len > 0;
     if (config->has_secret)
         memcpy(config->secret, from->secret.data, sizeof config->secret);

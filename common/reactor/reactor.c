@@ -21,12 +21,12 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
@@ -36,15 +36,23 @@
 
 enum { NAME_BYTES = 16, WAIT_EVENTS = 16 };
 
+#define WINDOW_NS (100 * NS_PER_MS) /* in which it is measured how long polls are busy */
+
 enum sleep_state { AWAKE, SLEEPING, NOTIFIED };
+
+struct turn {
+    struct poller poller;
+    uint64_t busy_ns; /* of this window, by the reactor's clock */
+};
 
 struct reactor {
     char name[NAME_BYTES];
     struct clock *clock;
     uint64_t spin_ns;
     int cpu;
-    struct poller *pollers;
-    size_t poller_count;
+    struct turn *turns;
+    size_t turn_count;
+    uint64_t window_ns, slept_ns, cpu_ns; /* its begin; of it; the thread's, at the begin */
     struct event_source *sources;
     size_t source_count;
     int epoll_fd;
@@ -109,20 +117,19 @@ void reactor_destroy(struct reactor *reactor)
     close(reactor->wake_fd);
     close(reactor->epoll_fd);
     free(reactor->sources);
-    free(reactor->pollers);
+    free(reactor->turns);
     free(reactor);
 }
 
 int reactor_add_poller(struct reactor *reactor, const struct poller *poller)
 {
-    struct poller *grown =
-        realloc(reactor->pollers, (reactor->poller_count + 1) * sizeof(*reactor->pollers));
+    struct turn *grown = realloc(reactor->turns, (reactor->turn_count + 1) * sizeof(*grown));
 
     ASSERT(!reactor->started);
     if (grown == NULL)
         return ROWAN_ENOMEM;
-    reactor->pollers = grown;
-    reactor->pollers[reactor->poller_count++] = *poller;
+    reactor->turns = grown;
+    reactor->turns[reactor->turn_count++] = (struct turn){.poller = *poller};
     return 0;
 }
 
@@ -143,16 +150,50 @@ int reactor_add_source(struct reactor *reactor, const struct event_source *sourc
     return 0;
 }
 
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec cpu;
+    ASSERT(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu) == 0);
+    return (uint64_t)cpu.tv_sec * NS_PER_S + (uint64_t)cpu.tv_nsec;
+}
+
+/* Of the time that busy polls took by the clock the thread had a processor for as large a part as of all that it was awake. */
+static void close_window(struct reactor *reactor, uint64_t now_ns)
+{
+    const uint64_t cpu_ns = thread_cpu_ns(), used_ns = cpu_ns - reactor->cpu_ns,
+                   awake_ns = now_ns - reactor->window_ns - reactor->slept_ns;
+    const double share = used_ns < awake_ns ? (double)used_ns / (double)awake_ns : 1;
+
+    for (size_t i = 0; i < reactor->turn_count; i++) {
+        struct turn *turn = &reactor->turns[i];
+        if (turn->poller.busy_ns)
+            atomic_fetch_add_explicit(turn->poller.busy_ns,
+                                      (uint64_t)((double)turn->busy_ns * share),
+                                      memory_order_relaxed);
+        turn->busy_ns = 0;
+    }
+    reactor->window_ns = now_ns;
+    reactor->cpu_ns = cpu_ns;
+    reactor->slept_ns = 0;
+}
+
 static enum poll_result poll_roles(struct reactor *reactor, uint64_t now_ns, uint64_t *wake_ns)
 {
     enum poll_result result = POLL_IDLE;
+    uint64_t since_ns = now_ns;
 
     *wake_ns = WAKE_NEVER;
-    for (size_t i = 0; i < reactor->poller_count; i++) {
-        const struct poller *poller = &reactor->pollers[i];
+    for (size_t i = 0; i < reactor->turn_count; i++) {
+        struct turn *turn = &reactor->turns[i];
 
-        if (poller->poll(poller->role, now_ns, wake_ns) == POLL_BUSY)
-            result = POLL_BUSY;
+        if (turn->poller.poll(turn->poller.role, now_ns, wake_ns) != POLL_BUSY)
+            continue;
+        result = POLL_BUSY;
+        if (turn->poller.busy_ns) { /* with the polls in front of it that found nothing */
+            const uint64_t until_ns = clock_now_ns(reactor->clock);
+            turn->busy_ns += until_ns - since_ns;
+            since_ns = until_ns;
+        }
     }
     return result;
 }
@@ -219,7 +260,9 @@ static void try_sleep(struct reactor *reactor)
     atomic_exchange_explicit(&reactor->sleep, SLEEPING, memory_order_seq_cst); /* W1 */
     if (poll_roles(reactor, clock_now_ns(reactor->clock), &wake_ns) == POLL_IDLE &&
         !atomic_load_explicit(&reactor->stopping, memory_order_acquire)) {
+        const uint64_t since_ns = clock_now_ns(reactor->clock);
         readable = wait_events(reactor, wake_ns);
+        reactor->slept_ns += clock_now_ns(reactor->clock) - since_ns;
     }
     /* W2: an exchange, not a store, so that what a second waker published is acquired. A waker between
      * its exchange and its write leaves the fd readable: the next sleep ends at once and drains it. */
@@ -261,10 +304,13 @@ void reactor_run(struct reactor *reactor)
     bool idle = false;
 
     pin_thread(reactor);
+    close_window(reactor, clock_now_ns(reactor->clock));
     while (!atomic_load_explicit(&reactor->stopping, memory_order_acquire)) {
         uint64_t now_ns = clock_now_ns(reactor->clock);
         uint64_t wake_ns;
 
+        if (now_ns - reactor->window_ns >= WINDOW_NS)
+            close_window(reactor, now_ns);
         if (poll_roles(reactor, now_ns, &wake_ns) == POLL_BUSY) {
             idle = false;
             yields = 0;

@@ -11,6 +11,7 @@
 #ifndef REACTOR_REACTOR_H
 #define REACTOR_REACTOR_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,6 +36,8 @@ struct poller {
     const char *name; /* for logs; static */
     poll_function *poll;
     void *role;
+    _Atomic uint64_t *
+        busy_ns; /* processor time of its polls that were BUSY, ten times a second; NULL: nobody asks */
 };
 
 /* Something that can end a reactor's sleep (a fabric endpoint, a waker). */

@@ -351,6 +351,13 @@ static void fill_shard_status(const struct shard_state *shard, Rowan__ShardStatu
     row->recovering = atomic_load_explicit(&shard->recovering, memory_order_relaxed);
     row->lost = atomic_load_explicit(&shard->lost, memory_order_relaxed);
     row->filling = shard->filling;
+    row->load = shard->work.load;
+    if (shard->primary && shard->work.spread.samples) {
+        const struct work_spread *spread = &shard->work.spread;
+        row->hot_slot = spread->hot_slot;
+        row->hot_load = (uint32_t)((uint64_t)row->load * spread->hot_samples / spread->samples);
+        row->hot_key = (char *)(uintptr_t)spread->key;
+    }
     row->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
 }
 

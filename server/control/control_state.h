@@ -58,6 +58,14 @@ struct lease {
     uint64_t since_ns;                /* that is so */
 };
 
+/* As of the last report. */
+struct control_load {
+    uint64_t told_ns;
+    uint32_t reports;
+    uint64_t item_bytes; /* that an index item stands for */
+    uint64_t worker_ns[CLUSTER_MAX_WORKERS], digest_ns[SERVER_MAX_DIGESTS];
+};
+
 /* What the PM held when the server started. */
 struct control_data {
     uint64_t cluster;         /* 0: it was never formatted */
@@ -146,6 +154,7 @@ struct control {
     bool bring; /* the CM has lost the configuration: the next Join brings the stored one */
 
     struct lease lease; /* control_lease.c */
+    struct control_load load;
 
     /* control_stored.c */
     uint64_t stored_term; /* of the configuration that the PM keeps, durably; 0: it keeps none */
@@ -212,6 +221,9 @@ struct role *control_owner(struct control *control, const struct shard *row);
 /* Tells the clean role of it. Errors: those of command_push. */
 int control_tell_clean(struct control *control, const struct shard *row, struct shard_state *shard);
 void control_wake_digests(struct control *control);
+
+/* control_load.c. After control_lease_poll. */
+void control_load_poll(struct control *control, uint64_t *wake_ns);
 
 /* --- control_zone.c --- */
 

@@ -54,6 +54,7 @@ apply_and_keep(struct digest *digest, struct shard_state *shard, const struct ap
         suffix_append(&shard->suffix, apply_item(entry));
     uint64_t entries = atomic_load_explicit(&digest->entries, memory_order_relaxed);
     atomic_store_explicit(&digest->entries, entries + (unsigned)is_new, memory_order_relaxed);
+    work_add(&shard->work, WORK_APPLY);
     return 0;
 }
 

@@ -22,8 +22,11 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     atomic_init(&shard->commit, version_make(1, 0));
     atomic_init(&shard->settled, version_make(1, 0));
     atomic_init(&shard->closed, version_make(description->epoch, 0));
-    int error = index_create(pm, format, &shard->index);
+    int error = work_init(&shard->work, description->first_slot, description->last_slot);
+    if (!error)
+        error = index_create(pm, format, &shard->index);
     if (error) {
+        work_fini(&shard->work);
         free(shard);
         return error;
     }
@@ -77,5 +80,6 @@ void shard_state_destroy(struct shard_state *shard)
     completed_clear(&shard->completed);
     suffix_clear(&shard->below.found);
     index_destroy(shard->index);
+    work_fini(&shard->work);
     free(shard);
 }

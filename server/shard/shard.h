@@ -14,6 +14,7 @@
 #include "server/shard/records.h"
 #include "server/shard/suffix.h"
 #include "server/shard/suffix_below.h"
+#include "server/shard/work.h"
 #include "server/store/live.h"
 #include "server/store/store.h"
 
@@ -46,6 +47,7 @@ struct shard_state {
     uint64_t first_allocation;
     _Atomic bool
         filling; /* backup: not full yet, so what it lacks of epochs before its first says nothing */
+    struct work work;
     struct index *index;
     const struct live *live; /* told of each change of the index */
 

@@ -141,11 +141,24 @@ static void handle_event(struct worker *worker, const struct fabric_event *event
 
 /* --- requests --- */
 
+/* One in WORKER_SAMPLE on average, at random: clients' batches may have a rhythm. */
+static void sample(struct worker *worker, const struct request *request)
+{
+    worker->sample_random = worker->sample_random * 1664525 + 1013904223; /* Numerical Recipes */
+    worker->sample_in = worker->sample_random % (2 * WORKER_SAMPLE);
+    work_sample(&request->shard->work, request->hash, request->key, request->header.key_bytes);
+}
+
 /* False if the client has no room for the reply: the request is to be kept. */
 static bool serve(struct worker *worker, struct request *request)
 {
     const struct message_request *header = &request->header;
     const int status = request->status;
+    if (!status) {
+        work_add(&request->shard->work, header->type == MESSAGE_GET ? WORK_GET : WORK_WRITE);
+        if (worker->sample_in-- == 0)
+            sample(worker, request);
+    }
     if (!status && header->type != MESSAGE_GET)
         return worker_write(worker, request);
     bool answered =
@@ -419,7 +432,7 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     worker->round = 1; /* a new client was tried in none */
     atomic_init(&worker->sending.from, WORKER_SENDS_NOTHING);
     worker->common = common;
-    worker->number = number;
+    worker->number = worker->sample_random = number;
     clients_init(&worker->known);
     int error = write_table_init(&worker->ops);
     if (error)

@@ -24,7 +24,8 @@
 #include "server/worker/write_op.h"
 
 enum {
-    WORKER_EVENTS = 128,    /* requests taken in one poll */
+    WORKER_EVENTS = 128, /* requests taken in one poll */
+    WORKER_SAMPLE = 16,
     WORKER_HELD = 16384,    /* requests whose answer found no room: more than one connection's */
     WORKER_WASTE = 1 << 20, /* bytes of answers put together in a poll to find that none has room */
     WORKER_FENCES = 1024,   /* local fences outstanding */
@@ -257,6 +258,7 @@ struct worker {
     struct clients known;                /* by their ids, connected or not */
     struct request taken[WORKER_EVENTS]; /* in this poll */
     uint32_t taken_count;
+    uint32_t sample_in, sample_random;                /* requests until one is sampled (work.h) */
     struct request held[WORKER_HELD + WORKER_EVENTS]; /* until there is room for their answers */
     uint32_t held_count;
 

@@ -237,8 +237,8 @@ static void run_server(struct server *server)
 
 static void run_round(void)
 {
-    const struct poller client_poller = {"client", session_poll, session};
-    const struct poller cm_poller = {"cm", cm_poll, cm};
+    const struct poller client_poller = {"client", session_poll, session, NULL};
+    const struct poller cm_poller = {"cm", cm_poll, cm, NULL};
 
     now_ns += ROUND_NS;
     rounds++;

@@ -173,7 +173,8 @@ static void create_client(struct sim_cluster *cluster, struct sim_client *client
     struct event_source source;
     fabric_endpoint_source(client->endpoint, &source);
     reactor_add_source(&client->reactor, &source);
-    reactor_add_poller(&client->reactor, &(struct poller){"client", poll_client, client->session});
+    reactor_add_poller(&client->reactor,
+                       &(struct poller){"client", poll_client, client->session, NULL});
 }
 
 static void close_client(struct sim_client *client)
@@ -441,7 +442,7 @@ static void start_cm(struct sim_cluster *cluster, const char *address, struct cm
     cm_source(*cm, &source);
     *reactor = (struct reactor){.coord = *coord};
     reactor_add_source(reactor, &source);
-    reactor_add_poller(reactor, &(struct poller){"cm", cm_poll, *cm});
+    reactor_add_poller(reactor, &(struct poller){"cm", cm_poll, *cm, NULL});
     journal_note(cluster->options.journal, JOURNAL_FAULT, strchr(address, ':') + 1, "starts");
 }
 

@@ -62,9 +62,12 @@ struct sim_cluster_options {
     uint32_t operations_per_id, span; /* as the session chooses */
     enum pm_durability durability;    /* PM_FENCE */
     uint32_t lease_ms;                /* of servers; 0: none, and servers that end are waited for */
-    uint32_t drift_ppm;               /* 0; how far a process's clock may be off, either way */
-    bool clocks_apart;                /* each has begun at another time: by seconds to days */
-    bool one_sided;                   /* this and the next three: see sim_fabric.h */
+    uint32_t
+        heat_us; /* 0; a busy poll of a worker or digest role takes so long, so that shards move by
+                         their load; up to 8 times as long at some servers for some seconds */
+    uint32_t drift_ppm; /* 0; how far a process's clock may be off, either way */
+    bool clocks_apart;  /* each has begun at another time: by seconds to days */
+    bool one_sided;     /* this and the next three: see sim_fabric.h */
     uint64_t silence_ns;
     uint64_t void_ns;
     uint32_t early_seal;

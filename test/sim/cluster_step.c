@@ -233,6 +233,21 @@ static bool sleeps(const struct sim_cluster *cluster, const struct turn *turn)
            !sim_reactor_is_awake(turn->reactor, now_ns) && !may_sleep(turn);
 }
 
+#define HEAT_NS (4 * NS_PER_S)
+
+/* What a poll takes of the time that it says; the simulation's stands still meanwhile. */
+static void heat(const struct sim_cluster *cluster, const struct turn *turn)
+{
+    if (!turn->role->poller.busy_ns || cluster->options.heat_us == 0)
+        return;
+    struct random random;
+    random_init(&random, cluster->clock.now_ns / HEAT_NS * SIM_MAX_SERVERS +
+                             (uint64_t)(turn->server - cluster->servers));
+    atomic_fetch_add_explicit(turn->role->poller.busy_ns,
+                              (1 + random_below(&random, 8)) * cluster->options.heat_us * NS_PER_US,
+                              memory_order_relaxed);
+}
+
 static enum poll_result poll_turn(struct sim_cluster *cluster, const struct turn *turn,
                                   uint64_t *wake_ns)
 {
@@ -240,6 +255,8 @@ static enum poll_result poll_turn(struct sim_cluster *cluster, const struct turn
     const uint64_t until_ns = turn->role->wake_ns;
     const enum poll_result result =
         sim_reactor_poll(turn->reactor, turn->role, turn->now_ns, wake_ns);
+    if (result == POLL_BUSY)
+        heat(cluster, turn);
     if (slept && result == POLL_BUSY && !cluster->sleeper.role)
         cluster->sleeper = (struct sim_sleeper){
             .process = turn->process->name,

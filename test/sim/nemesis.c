@@ -503,6 +503,7 @@ void nemesis_heal(struct nemesis *nemesis)
     nemesis->next_is_hasty = false;
     nemesis->aim = NEMESIS_FAULTS;
     nemesis->options.power_loss_in = nemesis->options.flip_in = 0; /* of those that end by N3 */
+    cluster->options.heat_us = 0; /* or shards would move for ever */
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, "", "no further faults");
 }
 

@@ -16,6 +16,7 @@
 #include "common/cluster/cluster.h"
 #include "common/coord/coord.h"
 #include "common/reactor/reactor.h"
+#include "server/common.h"
 #include "server/server.h"
 
 struct session;

@@ -383,6 +383,7 @@ static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
     draw_failover_faults(&random, out);
     out->nemesis.weights[NEMESIS_PLAN] = between32(&random, 0, 8);
     draw_replacements(seed, &out->nemesis);
+    out->cluster.heat_us = perhaps(&random, 50, 50, 5);
     out->load.readers = out->cluster.clients / 2;
     /* A reader asks on while the server that it asks stands still. */
     if (out->segment_bytes < LARGE_SEGMENT && out->cluster.depth < READER_DEPTH)
@@ -505,7 +506,7 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
             "timeout_ms=%lu delay_us=%lu fence_us=%lu silence_ms=%lu drift_ppm=%u durability=%s "
             "one_sided=%d void_us=%lu early_seal=%u coord_delay_us=%lu "
             "coord_session_ms=%lu "
-            "coord_lost=%u lease_ms=%u",
+            "coord_lost=%u lease_ms=%u heat_us=%u",
             cluster->servers, cluster->replicas, cluster->shards, cluster->workers,
             cluster->digests, cluster->reactors, cluster->idle_wakes, cluster->clients,
             cluster->depth, cluster->landing_segments, cluster->block_limit,
@@ -515,7 +516,7 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
             cluster->silence_ns / NS_PER_MS, cluster->drift_ppm, durability[cluster->durability],
             cluster->one_sided, cluster->void_ns / NS_PER_US, cluster->early_seal,
             cluster->registry.max_delay_ns / NS_PER_US, cluster->registry.session_ns / NS_PER_MS,
-            cluster->registry.lost_reply, cluster->lease_ms);
+            cluster->registry.lost_reply, cluster->lease_ms, cluster->heat_us);
 }
 
 void swarm_tell(const struct swarm *swarm, FILE *out)

@@ -43,9 +43,11 @@ static const struct config_spec spec = {
         "  drain ID        its shards go to other servers, and it gets no more\n"
         "  remove ID       takes out a server that holds nothing, or does not run\n"
         "  move SHARD FROM TO   a replica, with the lead if FROM has it\n"
+        "  balance on|off|dry-run   whether shards move by their load; at first they do\n"
         "Exit code: 0 done, 1 failed, 2 usage.",
     .positional = "get KEY | put KEY VALUE | put KEY --value-file FILE | del KEY | status | shards "
-                  "| verify | add ID | drain ID | remove ID | move SHARD FROM TO",
+                  "| verify | add ID | drain ID | remove ID | move SHARD FROM TO "
+                  "| balance on|off|dry-run",
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],
 };
@@ -58,11 +60,12 @@ struct command {
 };
 
 static const struct command commands[] = {
-    {"get", 2, 10000, command_get},       {"put", 3, 10000, command_put},
-    {"del", 2, 10000, command_del},       {"status", 1, 10000, command_status},
-    {"shards", 1, 10000, command_shards}, {"verify", 1, 30000, command_verify},
-    {"add", 2, 10000, command_plan},      {"drain", 2, 10000, command_plan},
-    {"remove", 2, 10000, command_plan},   {"move", 4, 10000, command_move},
+    {"get", 2, 10000, command_get},         {"put", 3, 10000, command_put},
+    {"del", 2, 10000, command_del},         {"status", 1, 10000, command_status},
+    {"shards", 1, 10000, command_shards},   {"verify", 1, 30000, command_verify},
+    {"add", 2, 10000, command_plan},        {"drain", 2, 10000, command_plan},
+    {"remove", 2, 10000, command_plan},     {"move", 4, 10000, command_move},
+    {"balance", 2, 10000, command_balance},
 };
 
 uint64_t command_open_ms(const struct rowan_settings *settings)

@@ -1,4 +1,4 @@
-/* add, drain, remove, move: what an operator wants. The manager stores it; what it takes happens by itself. */
+/* add, drain, remove, move, balance: what an operator wants. The manager stores it; what it takes happens by itself. */
 #include <stdio.h>
 #include <string.h>
 
@@ -166,4 +166,32 @@ int command_move(const struct rowan_settings *settings, char **words)
         !parse_number(words[3], CLUSTER_MAX_SERVER, &plan.to))
         return tool_usage("a shard and the two servers are named by their numbers");
     return carry_out(settings, words[0], &plan, wait_moved, print_move);
+}
+
+/* --- balancing --- */
+
+static int print_balance(const struct cluster_config *config, const Rowan__Plan *plan, bool json)
+{
+    const char *word = cluster_balance_name(config->balance);
+    (void)plan;
+    if (json)
+        return tool_print_json(
+            json_pack("{s:I, s:s}", "term", (json_int_t)config->term, "balance", word));
+    printf("balancing is %s%s\n", word,
+           config->balance == BALANCE_DRY_RUN
+               ? ": the log of the configuration manager says what it would do (balance_would)"
+               : "");
+    return 0;
+}
+
+int command_balance(const struct rowan_settings *settings, char **words)
+{
+    Rowan__Plan plan = ROWAN__PLAN__INIT;
+    plan.kind = ROWAN__PLAN__KIND__BALANCE;
+    while (plan.to < BALANCE_MODES &&
+           strcmp(words[1], cluster_balance_name((enum cluster_balance)plan.to)) != 0)
+        plan.to++;
+    if (plan.to == BALANCE_MODES || settings->wait)
+        return tool_usage("balance is followed by on, off or dry-run, and nothing to wait for");
+    return carry_out(settings, words[0], &plan, NULL, print_balance);
 }

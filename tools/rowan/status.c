@@ -7,6 +7,10 @@
 #include "common/entry/entry.h"
 #include "tools/rowan/rowan.h"
 
+#define CORE 1e6 /* loads are in millionths of one (proto/control.proto) */
+
+enum { HOT_LOAD = 100000 };
+
 struct view {
     struct admin *admin;
     struct admin_status status;
@@ -251,7 +255,8 @@ static void print_status(const struct view *view, const struct counts *counts)
            (unsigned long long)config->cluster, (unsigned long long)config->term,
            config->member_count, config->shard_count, config->replicas);
     if (config->lease_ms > 0)
-        printf(", leases of %u ms", config->lease_ms);
+        printf(", leases of %u ms, balancing %s", config->lease_ms,
+               cluster_balance_name(config->balance));
     printf("\n\n");
     printf(
         "%6s  %-6s  %-10s  %-4s  %8s %8s %9s %8s %8s %8s %6s  %-4s  %11s %11s  %11s %11s %9s %9s  "
@@ -386,15 +391,34 @@ static const char *state_of(const struct view *view, const struct shard *shard)
     return is_recovering(view, shard) ? "recovering" : "serves";
 }
 
+/* Most of its load is one slot's, and that is not little. */
+static bool is_hot(const Rowan__ShardStatus *lead)
+{
+    return lead && lead->load > HOT_LOAD && lead->hot_load > lead->load / 2;
+}
+
+/* What there is to say of its load. */
+static void print_heat(const struct shard *shard, const Rowan__ShardStatus *lead)
+{
+    if (!is_hot(lead))
+        return;
+    printf(", %u %% of its load is slot %u's", (unsigned)(100ull * lead->hot_load / lead->load),
+           lead->hot_slot);
+    if (*lead->hot_key)
+        printf(", most of it key %s", lead->hot_key);
+    if (shard->first_slot == shard->last_slot)
+        printf(": as small as it gets");
+}
+
 static void print_shards(const struct view *view)
 {
     const struct cluster_config *config = view->status.config;
     char slots[24], primary[24], backups[64], filling[64], missing[64], objects[24], commit[24],
         settled[24];
 
-    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s  %14s  %14s  %-10s  %s\n", "shard", "slots",
-           "epoch", "primary:worker", "backups", "filling", "objects", "commit", "settled",
-           "missing at", "state");
+    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %6s  %10s  %14s  %14s  %-10s  %s\n", "shard",
+           "slots", "epoch", "primary:worker", "backups", "filling", "load", "objects", "commit",
+           "settled", "missing at", "state");
     for (uint32_t i = 0; i < config->shard_count; i++) {
         const struct shard *shard = &config->shards[i];
         const Rowan__ShardStatus *lead = replica_of(view, shard, shard->primary);
@@ -408,13 +432,17 @@ static void print_shards(const struct view *view)
         strcpy(objects, "?");
         if (lead)
             snprintf(objects, sizeof objects, "%llu", (unsigned long long)lead->objects);
-        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s  %14s  %14s  %-10s  %s%s\n", shard->id,
-               slots, shard->epoch, primary, backups, filling, objects,
+        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %6.3f  %10s  %14s  %14s  %-10s  %s%s",
+               shard->id, slots, shard->epoch, primary, backups, filling,
+               lead ? lead->load / CORE : 0, objects,
                show_version(lead ? lead->commit : 0, commit, sizeof commit),
                show_version(settled_at_all(view, shard), settled, sizeof settled), missing,
                state_of(view, shard), shard->possibly_incomplete ? ", possible loss" : "");
+        print_heat(shard, lead);
+        printf("\n");
     }
-    printf("\nCommit: every version up to it, written EPOCH.NUMBER, is on all replicas. Settled: "
+    printf("\nLoad: of its primary's cores. Commit: every version up to it, written EPOCH.NUMBER, "
+           "is on all replicas. Settled: "
            "what is\nat or below it, and in no segment, is dead. Missing at: backups that never "
            "got some "
            "committed versions,\nand are fetching them.\n");
@@ -430,19 +458,23 @@ static int print_shards_json(const struct view *view)
         const Rowan__ShardStatus *lead = replica_of(view, shard, shard->primary);
         json_t *objects = lead ? json_integer((json_int_t)lead->objects) : json_null();
         json_t *commit = lead ? json_integer((json_int_t)lead->commit) : json_null();
+        json_t *hot_key = lead && *lead->hot_key ? json_string(lead->hot_key) : json_null();
         uint32_t lacking[CLUSTER_MAX_REPLICAS], count = missing_at(view, shard, lacking);
 
         json_array_append_new(
             array,
             json_pack(
-                "{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:I, s:o, s:b, s:b}", "shard",
-                shard->id, "first_slot", shard->first_slot, "last_slot", shard->last_slot, "epoch",
-                (int)shard->epoch, "primary", (int)shard->primary, "worker", (int)shard->worker,
-                "backups", servers_json(shard->backups, shard->backup_count), "filling",
-                servers_json(shard->filling, shard->filling_count), "objects", objects, "commit",
-                commit, "settled", (json_int_t)settled_at_all(view, shard), "missing_at",
+                "{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:I, s:o, s:b, s:b, s:f, s:i, "
+                "s:f, s:o}",
+                "shard", shard->id, "first_slot", shard->first_slot, "last_slot", shard->last_slot,
+                "epoch", (int)shard->epoch, "primary", (int)shard->primary, "worker",
+                (int)shard->worker, "backups", servers_json(shard->backups, shard->backup_count),
+                "filling", servers_json(shard->filling, shard->filling_count), "objects", objects,
+                "commit", commit, "settled", (json_int_t)settled_at_all(view, shard), "missing_at",
                 servers_json(lacking, count), "recovering", is_recovering(view, shard),
-                "possibly_incomplete", shard->possibly_incomplete));
+                "possibly_incomplete", shard->possibly_incomplete, "load",
+                lead ? lead->load / CORE : 0, "hot_slot", lead ? (int)lead->hot_slot : 0,
+                "hot_load", lead ? lead->hot_load / CORE : 0, "hot_key", hot_key));
     }
     return tool_print_json(
         json_pack("{s:I, s:o}", "term", (json_int_t)config->term, "shards", array));

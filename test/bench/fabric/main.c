@@ -141,7 +141,7 @@ struct reactor *bench_reactor(const char *name, struct fabric_endpoint *endpoint
     struct reactor *reactor;
 
     bench_check(reactor_create(&options, &reactor), name);
-    bench_check(reactor_add_poller(reactor, &(struct poller){name, poll, role}), name);
+    bench_check(reactor_add_poller(reactor, &(struct poller){name, poll, role, NULL}), name);
     fabric_endpoint_source(endpoint, &source);
     bench_check(reactor_add_source(reactor, &source), name);
     fabric_endpoint_reactor(endpoint, reactor);

@@ -23,6 +23,7 @@ static struct cluster_config *example(void)
     for (uint8_t i = 0; i < CLUSTER_SECRET_BYTES; i++)
         config->secret[i] = (uint8_t)(i * 17);
     config->next_client_id = 2049;
+    config->balance = BALANCE_DRY_RUN;
 
     static const uint32_t servers[] = {1, 4, 9};
     for (uint32_t i = 0; i < 3; i++) {
@@ -51,6 +52,8 @@ static struct cluster_config *example(void)
          .backups = {1},
          .filling_count = 1,
          .filling = {4},
+         .move_from = 1,
+         .move_to = 4,
          .possibly_incomplete = true},
         {.id = 500,
          .first_slot = 101,
@@ -136,6 +139,7 @@ TEST(a_configuration_with_any_rule_broken_is_refused)
     REFUSED(c->block_limit = 4095);
     REFUSED(c->replicas = 0);
     REFUSED(c->replicas = CLUSTER_MAX_REPLICAS + 1);
+    REFUSED(c->balance = BALANCE_MODES);
     REFUSED(c->lease_ms = 500);
     REFUSED(c->manager = 1);
     REFUSED(c->manager = 1; c->lease_ms = CLUSTER_MIN_LEASE_MS - 1);
@@ -175,6 +179,9 @@ TEST(a_configuration_with_any_rule_broken_is_refused)
     REFUSED(c->shards[0].backups[0] = 1);
     REFUSED(c->shards[0].backups[1] = 4);
     REFUSED(c->shards[1].filling[0] = 1);
+    REFUSED(c->shards[1].move_to = 1); /* that leaves */
+    REFUSED(c->shards[0].move_from = 4);
+    REFUSED(c->shards[0].move_from = 4; c->shards[0].move_to = 7);
     REFUSED(c->shards[1].filling[0] = 9);
 }
 
@@ -200,6 +207,7 @@ static void assert_same(const struct cluster_config *a, const struct cluster_con
     assert_int_equal(a->block_limit, b->block_limit);
     assert_int_equal(a->replicas, b->replicas);
     assert_int_equal(a->next_client_id, b->next_client_id);
+    assert_int_equal(a->balance, b->balance);
     assert_int_equal(a->member_count, b->member_count);
     assert_int_equal(a->shard_count, b->shard_count);
     for (uint32_t i = 0; i < a->member_count; i++) {
@@ -235,6 +243,7 @@ TEST(a_configuration_with_leases_says_so_in_its_format)
     config->shards[0].backup_count = 1; /* server 9 */
     config->shards[0].backups[0] = 9;
     config->shards[1].filling_count = 0;
+    shard_mend_move(&config->shards[1]);
     assert_int_equal(cluster_finish(config), ROWAN_OK);
     assert_true(shard_is_kept(config, cluster_shard(config, 500)));
     assert_false(shard_is_kept(config, cluster_shard(config, 7)));

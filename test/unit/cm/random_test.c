@@ -3,6 +3,7 @@
  * restarts of servers, one by one and all at once, with data that is whole, in doubt or gone, and of
  * managers. In half of the seeds there are leases, and fleet.c has the servers' part in time. world.c checks each message; then all goes well for a while,
  * and everybody must get what was asked for. ROWAN_SEED=N runs one seed. */
+#include "cm/loads.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "test/lib/unit.h"
@@ -154,11 +155,30 @@ static void note_format(struct run *run, const struct world *world)
 
 static struct cm_plan random_plan(struct run *run)
 {
-    const uint64_t kind = random_below(&run->random, 2 * CM_PLAN_KINDS);
-    return (struct cm_plan){kind < CM_PLAN_KINDS ? (enum cm_plan_kind)kind : CM_PLAN_MOVE,
+    const uint64_t kind = random_below(&run->random, 2 * CM_PLAN_BALANCE);
+    return (struct cm_plan){kind < CM_PLAN_BALANCE ? (enum cm_plan_kind)kind : CM_PLAN_MOVE,
                             1 + (uint32_t)random_below(&run->random, SERVERS),
                             (uint32_t)random_below(&run->random, 8),
                             1 + (uint32_t)random_below(&run->random, SERVERS)};
+}
+
+/* What a server says of the load of some shards: then any may move from anywhere to anywhere. */
+static void tell_load(struct run *run, struct world *world, uint32_t connection)
+{
+    const struct cluster_config *config = cm_state_config(world->state);
+    struct load_row rows[8];
+    struct load_report report = {
+        .cores = 1, .free_bytes = random_below(&run->random, 2), .rows = rows};
+    for (uint32_t i = 0; config && i < config->shard_count && i < 8; i++)
+        rows[report.count++] = (struct load_row){config->shards[i].id,
+                                                 config->shards[i].epoch,
+                                                 (uint32_t)random_below(&run->random, LOAD_CORE),
+                                                 0,
+                                                 0,
+                                                 0};
+    memset(run->store.moves, true, sizeof run->store.moves);
+    world_step(world, &(struct cm_event){
+                          .kind = CM_EVENT_LOAD, .connection = connection, .load = &report});
 }
 
 /* Connections 1 to SERVERS are servers, the others clients. */
@@ -174,6 +194,8 @@ static void ask(struct run *run, struct world *world, uint32_t connection)
     } else if (connection <= SERVERS && chance(run, 60)) {
         run->joins[connection].without_ms = chance(run, 50) ? 0 : 60000;
         world_join(world, connection, tag, &run->joins[connection]);
+    } else if (run->replicas == 3 && run->lease_ms && connection <= SERVERS && chance(run, 20)) {
+        tell_load(run, world, connection);
     } else if (run->lease_ms && connection > SERVERS && chance(run, 12)) {
         world_plan(world, connection, 2000 + tag, random_plan(run));
     } else if (chance(run, 30)) {

@@ -157,7 +157,7 @@ TEST(a_job_that_is_done_wakes_the_sleeping_reactor)
 {
     const struct reactor_options options = {"chain", clock_system(), 0, -1};
     struct chain chain = {.deadline_ns = clock_now_ns(clock_system()) + 60 * NS_PER_S};
-    struct poller poller = {"chain", poll_chain, &chain};
+    struct poller poller = {"chain", poll_chain, &chain, NULL};
 
     assert_int_equal(offload_create("offload", &chain.offload), 0);
     assert_int_equal(reactor_create(&options, &chain.reactor), 0);

@@ -19,7 +19,7 @@ static struct reactor *create_reactor(struct clock *clock, uint64_t spin_ns, pol
                                       void *role)
 {
     const struct reactor_options options = {"test", clock, spin_ns, -1};
-    const struct poller poller = {"role", poll, role};
+    const struct poller poller = {"role", poll, role, NULL};
     struct reactor *reactor;
 
     assert_int_equal(reactor_create(&options, &reactor), 0);
@@ -195,7 +195,7 @@ static enum poll_result poll_patient(void *role, uint64_t now_ns, uint64_t *wake
 
 TEST(the_earliest_deadline_ends_the_sleep_and_no_poll_is_wasted)
 {
-    const struct poller patient = {"patient", poll_patient, NULL};
+    const struct poller patient = {"patient", poll_patient, NULL, NULL};
     struct timer timer = {.left = 20};
 
     timer.reactor = create_reactor(clock_system(), 0, poll_timer, &timer);
@@ -214,7 +214,7 @@ TEST(whatever_call_fails_a_reactor_says_so_or_keeps_its_deadlines)
 
     for (uint32_t nth = 1; more; nth++) {
         struct timer timer = {.left = 2};
-        const struct poller poller = {"timer", poll_timer, &timer};
+        const struct poller poller = {"timer", poll_timer, &timer, NULL};
 
         fail_call(nth);
         int error = reactor_create(&options, &timer.reactor);

@@ -48,7 +48,7 @@ TEST(an_answered_query_belongs_to_who_asked_for_it)
 {
     struct run run = {0};
     const struct reactor_options options = {.name = "control", .clock = clock_system(), .cpu = -1};
-    const struct poller poller = {"control", take_back, &run};
+    const struct poller poller = {"control", take_back, &run, NULL};
     struct reactor *reactor;
 
     assert_int_equal(inbox_init(&run.outbox, 64), 0);

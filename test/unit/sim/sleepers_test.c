@@ -37,7 +37,7 @@ TEST(a_reactor_is_awake_for_a_reason_only)
     struct reactor *reactor = calloc(1, sizeof *reactor);
     struct polled role = {.wake_ns = WAKE_NEVER};
     assert_non_null(reactor);
-    reactor_add_poller(reactor, &(struct poller){"role", poll_role, &role});
+    reactor_add_poller(reactor, &(struct poller){"role", poll_role, &role, NULL});
     assert_true(sim_reactor_is_awake(reactor, 1)); /* nobody was polled yet */
     put_to_sleep(reactor);
     assert_false(sim_reactor_is_awake(reactor, WAKE_NEVER - 1));
@@ -60,7 +60,7 @@ TEST(a_turn_that_is_late_keeps_its_reason)
     struct reactor *reactor = calloc(1, sizeof *reactor);
     struct polled role = {.wake_ns = WAKE_NEVER};
     assert_non_null(reactor);
-    reactor_add_poller(reactor, &(struct poller){"role", poll_role, &role});
+    reactor_add_poller(reactor, &(struct poller){"role", poll_role, &role, NULL});
     sim_reactor_begin(reactor, true);
     assert_true(reactor->roles[0].for_nothing);
     sim_reactor_begin(reactor, false);

@@ -1,0 +1,286 @@
+/* balance.c - see balance.h.
+ *
+ * Invariants:
+ *  V1 A step lowers the higher of the loads of the two that it concerns, by what is known.
+ *  V2 Nothing is decided before every member that may hold shards has reported in the last reports' time: an average without
+ *     one would be wrong.
+ *  V3 No shard is touched that changes, rests behind a change, or is to change by an earlier step.
+ *  V4 The steps of a decision are carried out one after another, whatever is reported meanwhile; what is left of them is dropped
+ *     when something else changes the configuration.
+ */
+#include "cm/balance.h"
+
+#include <string.h>
+
+#include "common/base/clock.h"
+
+enum {
+    OVERLOADED_PERCENT = 130,
+    BALANCED_PERCENT = 105,
+    BUSY_PERCENT = 10,
+    GAIN_PARTS = 40,      /* a step gains one of these of the average */
+    FILL_GAIN_PARTS = 20, /* and as many more than one without copying */
+};
+
+#define REPORTED_NS (3 * NS_PER_S)
+
+struct bin {
+    uint64_t load, cores;
+    uint64_t free_bytes;
+    bool takes;       /* shards */
+    bool gives_fills; /* is no source of a filling */
+    bool takes_fills;
+};
+
+struct work {
+    const struct cluster_config *config;
+    const struct loads *loads;
+    uint64_t now_ns;
+    struct bin bins[CLUSTER_MAX_MEMBERS];  /* by position of the member */
+    uint64_t average;                      /* of a core's load */
+    uint32_t hot;                          /* the position of who has most */
+    uint8_t moved[CLUSTER_MAX_SHARDS / 8]; /* V3: bits, by position */
+    struct choice {
+        uint64_t
+            peak; /* the highest of the two then, with what a filling has to gain more; UINT64_MAX: none */
+        uint32_t at, to; /* positions: of the shard, of the member */
+        int64_t less, more;
+        bool fill;
+    } best, passed; /* `passed`: of those whose target has not the space */
+};
+
+static uint32_t position_of(const struct work *work, uint32_t server)
+{
+    return (uint32_t)(cluster_member(work->config, server) - work->config->members);
+}
+
+/* V2. False: not every one has. */
+static bool sum_up(struct work *work)
+{
+    uint64_t load = 0, cores = 0;
+    for (uint32_t i = 0; i < work->config->member_count; i++) {
+        const struct member *member = &work->config->members[i];
+        struct bin *bin = &work->bins[i];
+        bin->takes = !member->kept && cluster_wants(work->config, member->server);
+        bin->gives_fills = bin->takes_fills = bin->takes;
+        if (!bin->takes)
+            continue;
+        const struct load_member *known = loads_member(work->loads, member);
+        if (!known || work->now_ns - known->told_ns > REPORTED_NS)
+            return false;
+        bin->cores = known->cores;
+        bin->free_bytes = known->free_bytes;
+        for (uint32_t k = 0; k < work->config->shard_count; k++)
+            bin->load += loads_at(work->loads, k, member->server);
+        load += bin->load;
+        cores += bin->cores;
+    }
+    work->average = cores ? load / cores : 0;
+    return cores > 0;
+}
+
+static uint64_t height(const struct bin *bin, int64_t more)
+{
+    const int64_t load = (int64_t)bin->load + more;
+    return load > 0 ? (uint64_t)load / bin->cores : 0;
+}
+
+static void find_hot(struct work *work)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < work->config->member_count; i++) {
+        if (!work->bins[i].takes || height(&work->bins[i], 0) < most)
+            continue;
+        most = height(&work->bins[i], 0);
+        work->hot = i;
+    }
+}
+
+static void note_fillings(struct work *work)
+{
+    for (uint32_t i = 0; i < work->config->shard_count; i++) {
+        const struct shard *shard = &work->config->shards[i];
+        for (uint32_t k = 0; k < shard->filling_count; k++) {
+            work->bins[position_of(work, shard->filling[k])].takes_fills = false;
+            work->bins[position_of(work, shard->primary)].gives_fills = false;
+        }
+    }
+}
+
+/* V3 */
+static bool may_change(const struct work *work, uint32_t at)
+{
+    const struct shard *shard = &work->config->shards[at];
+    const uint64_t moved_ns = work->loads->shards[at].moved_ns;
+    return !(work->moved[at / 8] >> at % 8 & 1) && !shard_is_kept(work->config, shard) &&
+           shard->epoch < CLUSTER_MAX_EPOCH && shard->filling_count == 0 && shard->move_to == 0 &&
+           shard->backup_count + 1 >= work->config->replicas &&
+           (moved_ns == 0 || work->now_ns - moved_ns >= BALANCE_REST_NS);
+}
+
+/* V1. */
+static void weigh(struct work *work, const struct choice *choice)
+{
+    const struct bin *hot = &work->bins[work->hot], *target = &work->bins[choice->to];
+    const uint64_t left = height(hot, -choice->less), there = height(target, choice->more),
+                   peak = (left > there ? left : there) +
+                          (choice->fill ? work->average / FILL_GAIN_PARTS : 0);
+    const bool fits = !choice->fill || target->free_bytes > work->loads->shards[choice->at].bytes;
+    struct choice *best = fits ? &work->best : &work->passed;
+    if (peak + work->average / GAIN_PARTS > height(hot, 0) || peak >= best->peak)
+        return;
+    *best = *choice;
+    best->peak = peak;
+}
+
+static void weigh_shard(struct work *work, uint32_t at)
+{
+    const struct shard *shard = &work->config->shards[at];
+    const uint32_t from = work->config->members[work->hot].server;
+    const int64_t load = loads_at(work->loads, at, from);
+    const bool leads = shard->primary == from,
+               fills = work->bins[position_of(work, shard->primary)].gives_fills &&
+                       shard->backup_count < CLUSTER_MAX_REPLICAS - 1;
+    for (uint32_t i = 0; i < work->config->member_count; i++) {
+        const uint32_t to = work->config->members[i].server;
+        if (!work->bins[i].takes || i == work->hot)
+            continue;
+        if (leads && shard_has_backup(shard, to)) {
+            const int64_t more = load - loads_at(work->loads, at, to);
+            weigh(work, &(struct choice){.at = at, .to = i, .less = more, .more = more});
+        } else if (fills && work->bins[i].takes_fills && !shard_names(shard, to)) {
+            weigh(work,
+                  &(struct choice){.at = at, .to = i, .less = load, .more = load, .fill = true});
+        }
+    }
+}
+
+/* The same among the workers of a server: one that is overloaded gives its hottest shard that lowers it to the one with least. */
+static bool find_worker(struct work *work, uint32_t position, struct cm_plan *plan)
+{
+    const struct member *member = &work->config->members[position];
+    const uint32_t workers = member->workers;
+    uint64_t loads[CLUSTER_MAX_WORKERS] = {0}, all = 0, best = 0;
+    uint32_t hot = 0, cold = 0;
+    if (!work->bins[position].takes || work->bins[position].cores < 2)
+        return false;
+    for (uint32_t i = 0; i < work->config->shard_count; i++) {
+        const struct shard *shard = &work->config->shards[i];
+        if (shard->primary != member->server)
+            continue;
+        loads[shard->worker] += loads_at(work->loads, i, member->server);
+        all += loads_at(work->loads, i, member->server);
+    }
+    for (uint32_t i = 1; i < workers; i++) {
+        hot = loads[i] > loads[hot] ? i : hot;
+        cold = loads[i] < loads[cold] ? i : cold;
+    }
+    if (loads[hot] * workers * 100 <= all * OVERLOADED_PERCENT ||
+        loads[hot] * 100 < (uint64_t)LOAD_CORE * BUSY_PERCENT)
+        return false;
+    for (uint32_t i = 0; i < work->config->shard_count; i++) {
+        const struct shard *shard = &work->config->shards[i];
+        const uint64_t load = loads_at(work->loads, i, member->server);
+        if (shard->primary != member->server || shard->worker != hot || !may_change(work, i) ||
+            load <= best || (loads[cold] + load) * 100 > loads[hot] * 95)
+            continue;
+        best = load;
+        *plan = (struct cm_plan){
+            .kind = CM_PLAN_WORKER, .server = member->server, .shard = shard->id, .to = cold};
+    }
+    return best > 0;
+}
+
+static struct cm_plan plan_of(const struct work *work, const struct choice *choice)
+{
+    return (struct cm_plan){.kind = CM_PLAN_MOVE,
+                            .server = work->config->members[work->hot].server,
+                            .shard = work->config->shards[choice->at].id,
+                            .to = work->config->members[choice->to].server};
+}
+
+static bool is_new(struct balance *balance, const struct cm_plan *passed)
+{
+    if (balance->passed == passed->shard && balance->passed_at == passed->to)
+        return false;
+    balance->passed = (uint16_t)passed->shard;
+    balance->passed_at = passed->to;
+    return true;
+}
+
+/* As if it had been carried out. */
+static void apply(struct work *work, const struct choice *choice)
+{
+    struct bin *hot = &work->bins[work->hot], *target = &work->bins[choice->to];
+    const uint32_t primary = work->config->shards[choice->at].primary;
+    hot->load = (uint64_t)((int64_t)hot->load - choice->less);
+    target->load = (uint64_t)((int64_t)target->load + choice->more);
+    work->moved[choice->at / 8] |= (uint8_t)(1 << choice->at % 8);
+    if (!choice->fill)
+        return;
+    target->takes_fills = false;
+    target->free_bytes -= work->loads->shards[choice->at].bytes;
+    work->bins[position_of(work, primary)].gives_fills = false;
+}
+
+static bool is_above(const struct work *work, uint32_t percent)
+{
+    return height(&work->bins[work->hot], 0) * 100 > work->average * percent;
+}
+
+static bool find_move(struct work *work)
+{
+    const uint32_t from = work->config->members[work->hot].server;
+    work->best.peak = work->passed.peak = UINT64_MAX;
+    for (uint32_t i = 0; i < work->config->shard_count; i++) {
+        if (may_change(work, i) && shard_names(&work->config->shards[i], from))
+            weigh_shard(work, i);
+    }
+    return work->best.peak < UINT64_MAX;
+}
+
+/* Until all are within BALANCED_PERCENT, or there is no move or place left. */
+static void decide(struct balance *balance, struct work *work)
+{
+    find_hot(work);
+    if (height(&work->bins[work->hot], 0) * 100 < (uint64_t)LOAD_CORE * BUSY_PERCENT ||
+        !is_above(work, OVERLOADED_PERCENT))
+        return;
+    note_fillings(work);
+    while (balance->count < BALANCE_STEPS && is_above(work, BALANCED_PERCENT) && find_move(work)) {
+        balance->steps[balance->count++] = plan_of(work, &work->best);
+        apply(work, &work->best);
+        find_hot(work);
+    }
+}
+
+/* True: there are no steps; and one was passed over, which is told. */
+static bool look(struct balance *balance, const struct cluster_config *config,
+                 const struct loads *loads, uint64_t now_ns, struct cm_plan *passed)
+{
+    struct work work = {.config = config, .loads = loads, .now_ns = now_ns};
+    work.passed.peak = UINT64_MAX;
+    if (!sum_up(&work)) /* V2 */
+        return false;
+    decide(balance, &work);
+    for (uint32_t i = 0; i < config->member_count && balance->count == 0; i++)
+        balance->count += find_worker(&work, i, &balance->steps[0]);
+    if (balance->count > 0 || work.passed.peak == UINT64_MAX)
+        return false;
+    *passed = plan_of(&work, &work.passed);
+    return is_new(balance, passed);
+}
+
+enum balance_found balance_next(struct balance *balance, const struct cluster_config *config,
+                                const struct loads *loads, uint64_t now_ns, struct cm_plan *plan)
+{
+    if (balance->next == balance->count || config->term != balance->term) /* V4 */
+        balance->next = balance->count = 0;
+    if (balance->count == 0 && look(balance, config, loads, now_ns, plan))
+        return BALANCE_PASSED;
+    if (balance->count == 0)
+        return BALANCE_NOTHING;
+    *plan = balance->steps[balance->next++];
+    balance->term = config->term + 1;
+    return BALANCE_STEP;
+}

@@ -1,0 +1,41 @@
+/* balance.h - which shard moves next, so that no server has much more load than others (design, section 6, "Resharding").
+ * Pure: (configuration, loads) -> a plan (plan.h).
+ *
+ * A server whose load, divided by its cores, is 30 % above the average of all is overloaded; one that is less than 10 %
+ * busy never is. Then its hottest shards are to move, and those of who has most after that, until all are within 5 % of the average, or no
+ * move lowers the highest load by a fortieth of the average: a list of steps, decided by what was known at one moment. What
+ * keeps it calm is the band between 30 % and 5 %, and that a shard rests for 10 s behind a change of it.
+ *
+ * A full backup is the better target: it leads at once. Another server is taken only if the highest load ends 5 % of the
+ * average lower for it. A server is the source of one filling at a time, and the target of one.
+ */
+#ifndef CM_BALANCE_H
+#define CM_BALANCE_H
+
+#include "cm/loads.h"
+#include "cm/state.h"
+
+#define BALANCE_REST_NS (10 * NS_PER_S)
+
+enum { BALANCE_STEPS = 32 }; /* of one decision, at most */
+
+/* All zeros at first. */
+struct balance {
+    struct cm_plan steps[BALANCE_STEPS];
+    uint32_t count, next;
+    uint64_t term; /* of the configuration that the last step made, if it did */
+    uint16_t
+        passed; /* the shard that was passed over last for want of space, and where to; server 0: none was */
+    uint32_t passed_at;
+};
+
+enum balance_found {
+    BALANCE_NOTHING,
+    BALANCE_STEP, /* `plan` */
+    BALANCE_PASSED, /* none; and `plan`, a move, would be one if its target had the space. Once for each. */
+};
+
+enum balance_found balance_next(struct balance *balance, const struct cluster_config *config,
+                                const struct loads *loads, uint64_t now_ns, struct cm_plan *plan);
+
+#endif

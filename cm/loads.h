@@ -1,0 +1,66 @@
+/* loads.h - what the members have said about the load of each shard (design, section 6, "Resharding"). Pure.
+ *
+ * A load is in millionths of a core. When a shard moves, what is known of it moves along, until its new holders report.
+ */
+#ifndef CM_LOADS_H
+#define CM_LOADS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cluster/cluster.h"
+
+enum { LOAD_CORE = 1000000 };
+
+/* Of a member. */
+struct load_member {
+    uint32_t server; /* 0: the place is free */
+    uint64_t incarnation;
+    uint64_t told_ns;
+    uint32_t cores;
+    uint64_t free_bytes; /* of its PM, above its reserve */
+};
+
+/* Of a shard, by its position. */
+struct load_shard {
+    uint64_t
+        moved_ns; /* its replicas, or who leads it, changed last; 0: not as far as this manager saw */
+    uint64_t bytes;
+    uint32_t split, below; /* the slot that halves its load, and the load below; 0: none is known */
+    struct {
+        uint32_t server, load;
+    } at[CLUSTER_MAX_REPLICAS]; /* server 0: the place is free */
+};
+
+/* All zeros at first. */
+struct loads {
+    struct load_member members[CLUSTER_MAX_MEMBERS];
+    struct load_shard shards[CLUSTER_MAX_SHARDS];
+};
+
+/* A report: of a member of `config`, about shards that it holds. */
+struct load_report {
+    uint32_t cores;
+    uint64_t free_bytes;
+    uint32_t count;
+    const struct load_row {
+        uint32_t shard, epoch, load, split, below;
+        uint64_t bytes;
+    } * rows;
+};
+
+/* Rows of shards or epochs that `config` does not have are left out. */
+void loads_told(struct loads *loads, const struct cluster_config *config, uint32_t server,
+                const struct load_report *report, uint64_t now_ns);
+
+/* `config` is in force, after `before`. */
+void loads_follow(struct loads *loads, const struct cluster_config *before,
+                  const struct cluster_config *config, uint64_t now_ns);
+
+/* NULL: this process has not reported. */
+const struct load_member *loads_member(const struct loads *loads, const struct member *member);
+
+/* Of the shard at that position, at that server. */
+uint32_t loads_at(const struct loads *loads, uint32_t position, uint32_t server);
+
+#endif

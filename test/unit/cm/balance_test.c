@@ -1,0 +1,250 @@
+/* balance_test.c - which shard moves, by what the members say of its load. Loads are in thousandths of a core here. */
+#include "cm/balance.h"
+
+#include <stdlib.h>
+
+#include "cm/plan.h"
+#include "common/base/random.h"
+#include "test/lib/unit.h"
+#include "test/unit/cm/lease_fixture.h"
+
+enum { MEMBERS = 3, SHARDS = 6, SLOTS_OF = 100 };
+
+/* A cluster whose loads the test gives. */
+struct field {
+    struct cluster_config *config;
+    struct loads *loads;
+    struct balance balance;
+    uint64_t now_ns;
+    uint64_t free_bytes;
+    struct cm_plan plan;
+};
+
+/* Shard i is led by server i mod MEMBERS + 1 and backed by the next one. */
+static void open_field(struct field *field, uint32_t members, uint32_t shards)
+{
+    *field = (struct field){.config = config_by_hand(members, shards, 2),
+                            .loads = calloc(1, sizeof *field->loads),
+                            .now_ns = 100 * NS_PER_S,
+                            .free_bytes = 1 << 30};
+    assert_non_null(field->loads);
+    for (uint32_t i = 0; i < shards; i++) {
+        struct shard *shard = &field->config->shards[i];
+        shard->primary = i % MEMBERS + 1;
+        shard->backup_count = 1;
+        shard->backups[0] = (i + 1) % MEMBERS + 1;
+    }
+    assert_int_equal(cluster_finish(field->config), 0);
+}
+
+static void close_field(struct field *field)
+{
+    cluster_release(field->config);
+    free(field->loads);
+}
+
+/* Each server reports what its shards cost: `led[i]` where it leads, a tenth of it where it backs. */
+static void tell(struct field *field, const uint32_t *led, uint32_t servers, uint32_t cores)
+{
+    for (uint32_t server = 1; server <= servers; server++) {
+        struct load_row rows[CLUSTER_MAX_WORKERS * SHARDS];
+        struct load_report report = {.cores = cores, .free_bytes = field->free_bytes, .rows = rows};
+        for (uint32_t i = 0; i < field->config->shard_count; i++) {
+            const struct shard *shard = &field->config->shards[i];
+            if (shard_names(shard, server))
+                rows[report.count++] =
+                    (struct load_row){.shard = shard->id,
+                                      .epoch = shard->epoch,
+                                      .load = led[i] * (shard->primary == server ? 1000 : 100),
+                                      .bytes = 1 << 20};
+        }
+        loads_told(field->loads, field->config, server, &report, field->now_ns);
+    }
+}
+
+static enum balance_found next(struct field *field)
+{
+    return balance_next(&field->balance, field->config, field->loads, field->now_ns, &field->plan);
+}
+
+/* The plan becomes the configuration; what it fills is full at once. */
+static void carry_out(struct field *field)
+{
+    struct cluster_config *after;
+    char why[256];
+    assert_null(plan_refusal(&field->plan, field->config, why, sizeof why));
+    assert_int_equal(plan_make(&field->plan, field->config, &after), 0);
+    struct shard *shard =
+        &after->shards[cluster_shard(after, (uint16_t)field->plan.shard) - after->shards];
+    if (shard->move_to) {
+        if (shard->primary == shard->move_from)
+            shard->primary = shard->move_to;
+        else
+            shard->backups[0] = shard->move_to;
+        shard->filling_count = 0;
+        shard->filling[0] = shard->move_from = shard->move_to = 0;
+        assert_int_equal(cluster_finish(after), 0);
+    }
+    loads_follow(field->loads, field->config, after, field->now_ns);
+    cluster_release(field->config);
+    field->config = after;
+}
+
+static uint32_t load_of(const struct field *field, const uint32_t *led, uint32_t server)
+{
+    uint32_t load = 0;
+    for (uint32_t i = 0; i < field->config->shard_count; i++) {
+        const struct shard *shard = &field->config->shards[i];
+        if (shard_names(shard, server))
+            load += led[i] * (shard->primary == server ? 10 : 1);
+    }
+    return load;
+}
+
+TEST(nothing_moves_where_nobody_is_busy_or_much_above_the_average)
+{
+    struct field field;
+    open_field(&field, MEMBERS, SHARDS);
+    tell(&field, (const uint32_t[]){90, 0, 0, 0, 0, 0}, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_NOTHING); /* less than 10 % */
+    tell(&field, (const uint32_t[]){120, 90, 90, 120, 90, 90}, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_NOTHING); /* less than 30 % above the average */
+    tell(&field, (const uint32_t[]){300, 0, 0, 0, 0, 0}, MEMBERS, 4);
+    assert_int_equal(next(&field), BALANCE_NOTHING); /* of four cores */
+    close_field(&field);
+}
+
+TEST(nothing_moves_before_every_member_has_said_its_load)
+{
+    struct field field;
+    open_field(&field, MEMBERS, SHARDS);
+    const uint32_t led[] = {500, 10, 10, 200, 10, 10};
+    tell(&field, led, MEMBERS - 1, 1);
+    assert_int_equal(next(&field), BALANCE_NOTHING);
+    tell(&field, led, MEMBERS, 1);
+    field.now_ns += 4 * NS_PER_S; /* and lately */
+    assert_int_equal(next(&field), BALANCE_NOTHING);
+    tell(&field, led, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_STEP);
+    close_field(&field);
+}
+
+/* Server 1 leads shards 0 and 3; server 2 backs both. */
+TEST(the_shard_that_lowers_the_highest_load_most_goes_to_its_full_backup)
+{
+    struct field field;
+    open_field(&field, MEMBERS, SHARDS);
+    tell(&field, (const uint32_t[]){600, 100, 300, 250, 10, 300}, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(field.plan.kind, CM_PLAN_MOVE);
+    assert_int_equal(field.plan.server, 1);
+    assert_int_equal(field.plan.to, 2);
+    assert_int_equal(field.plan.shard, 3);
+    close_field(&field);
+}
+
+TEST(a_server_that_has_nothing_of_it_is_taken_where_the_backups_are_hot_too)
+{
+    struct field field;
+    open_field(&field, MEMBERS, SHARDS);
+    tell(&field, (const uint32_t[]){300, 500, 10, 300, 10, 10}, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(field.plan.server, 1);
+    assert_int_equal(field.plan.to, 3);
+    close_field(&field);
+}
+
+TEST(a_target_without_space_is_passed_over_and_told_once)
+{
+    struct field field;
+    open_field(&field, MEMBERS, SHARDS);
+    const uint32_t led[] = {330, 500, 10, 330, 10, 10};
+    field.free_bytes = 1 << 10;
+    tell(&field, led, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_PASSED);
+    assert_int_equal(field.plan.to, 3);
+    assert_int_equal(next(&field), BALANCE_NOTHING);
+    close_field(&field);
+}
+
+TEST(a_shard_rests_behind_a_change)
+{
+    struct field field;
+    open_field(&field, MEMBERS, SHARDS);
+    const uint32_t led[] = {600, 0, 0, 0, 0, 0};
+    tell(&field, led, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_NOTHING); /* it would only be hot elsewhere */
+    const uint32_t two[] = {400, 0, 0, 400, 0, 0};
+    tell(&field, two, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_STEP);
+    carry_out(&field);
+    const uint32_t turned[] = {0,   400, 0,
+                               400, 0,   0}; /* the one that moved, and one of its new server */
+    for (uint32_t i = 0; i < 10; i++) {
+        tell(&field, turned, MEMBERS, 1);
+        if (next(&field) == BALANCE_STEP)
+            assert_int_not_equal(field.plan.shard, 3);
+        field.now_ns += NS_PER_S;
+    }
+    close_field(&field);
+}
+
+TEST(a_worker_with_too_much_gives_a_shard_to_the_one_with_least)
+{
+    struct field field;
+    open_field(&field, MEMBERS, SHARDS);
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        field.config->members[i].workers = 3;
+    field.config->shards[0].worker = field.config->shards[3].worker = 1;
+    const uint32_t led[] = {300, 400, 400, 200, 250, 250};
+    tell(&field, led, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_NOTHING); /* one core */
+    for (uint32_t i = 1; i < SHARDS; i++)
+        field.config->shards[i].worker = i == 3 ? 1 : i / MEMBERS;
+    field.config->shards[0].worker = 1;
+    tell(&field, led, MEMBERS, 3);
+    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(field.plan.kind, CM_PLAN_WORKER);
+    assert_int_equal(field.plan.server, 1);
+    assert_int_equal(field.plan.shard, 0);
+    assert_int_equal(field.plan.to, 0);
+    close_field(&field);
+}
+
+/* Loads that wander, with noise in every report: within 35 % nearly always, and few moves. */
+TEST(days_of_changing_load_stay_balanced_with_few_moves)
+{
+    enum { HALF_SECONDS = 2 * 86400, MANY = 24, REPORTS_LATE = 40 };
+    struct field field;
+    struct random random;
+    uint32_t base[MANY], led[MANY], moves = 0, late = 0;
+    random_init(&random, 7);
+    open_field(&field, MEMBERS, MANY);
+    for (uint32_t i = 0; i < MANY; i++)
+        base[i] = 20 + (uint32_t)random_below(&random, 20);
+    for (uint32_t at = 0, behind = 0; at < HALF_SECONDS; at++) {
+        if (at % 7200 == 0) /* each hour some other shard becomes hot */
+            base[random_below(&random, MANY)] = 20 + (uint32_t)random_below(&random, 150);
+        for (uint32_t i = 0; i < MANY; i++)
+            led[i] = base[i] * (90 + (uint32_t)random_below(&random, 21)) / 100;
+        tell(&field, led, MEMBERS, 1);
+        while (next(&field) == BALANCE_STEP) {
+            carry_out(&field);
+            moves++;
+        }
+        uint32_t most = 0, sum = 0;
+        for (uint32_t server = 1; server <= MEMBERS; server++) {
+            const uint32_t load = load_of(&field, base, server);
+            most = load > most ? load : most;
+            sum += load;
+        }
+        behind = most * MEMBERS * 100 > sum * 140 ? behind + 1 : 0;
+        late += behind > REPORTS_LATE;
+        field.now_ns += NS_PER_S / 2;
+    }
+    assert_int_equal(late, 0);
+    assert_in_range(moves, 3, 24 * 6);
+    close_field(&field);
+}
+
+UNIT_MAIN(NULL, NULL)
