@@ -107,7 +107,8 @@ void work_look(struct work *work)
     for (uint32_t i = 1; i < work->slot_count && all > 0; i++) {
         below += read_count(&work->slots[i - 1]);
         const uint32_t uneven = 2 * below > all ? 2 * below - all : all - 2 * below;
-        if (uneven < best) {
+        /* Of slots without load the one next to those that have it: so a hot slot is alone after two splits. */
+        if (uneven < best || (uneven == best && 2 * below <= all)) {
             best = uneven;
             out->below = below;
             out->split = (uint16_t)(work->first_slot + i);
