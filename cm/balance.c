@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "cm/split.h"
 #include "common/base/clock.h"
 
 enum {
@@ -71,12 +72,17 @@ static bool sum_up(struct work *work)
         bin->cores = known->cores;
         bin->free_bytes = known->free_bytes;
         for (uint32_t k = 0; k < work->config->shard_count; k++)
-            bin->load += loads_at(work->loads, k, member->server);
+            bin->load += loads_at(work->loads, work->config->shards[k].id, member->server);
         load += bin->load;
         cores += bin->cores;
     }
     work->average = cores ? load / cores : 0;
     return cores > 0;
+}
+
+static uint64_t bytes_of(const struct work *work, uint32_t at)
+{
+    return work->loads->shards[work->config->shards[at].id].bytes;
 }
 
 static uint64_t height(const struct bin *bin, int64_t more)
@@ -111,9 +117,10 @@ static void note_fillings(struct work *work)
 static bool may_change(const struct work *work, uint32_t at)
 {
     const struct shard *shard = &work->config->shards[at];
-    const uint64_t moved_ns = work->loads->shards[at].moved_ns;
+    const uint64_t moved_ns = work->loads->shards[shard->id].moved_ns;
     return !(work->moved[at / 8] >> at % 8 & 1) && !shard_is_kept(work->config, shard) &&
            shard->epoch < CLUSTER_MAX_EPOCH && shard->filling_count == 0 && shard->move_to == 0 &&
+           !split_concerns(work->config, shard) &&
            shard->backup_count + 1 >= work->config->replicas &&
            (moved_ns == 0 || work->now_ns - moved_ns >= BALANCE_REST_NS);
 }
@@ -125,7 +132,7 @@ static void weigh(struct work *work, const struct choice *choice)
     const uint64_t left = height(hot, -choice->less), there = height(target, choice->more),
                    peak = (left > there ? left : there) +
                           (choice->fill ? work->average / FILL_GAIN_PARTS : 0);
-    const bool fits = !choice->fill || target->free_bytes > work->loads->shards[choice->at].bytes;
+    const bool fits = !choice->fill || target->free_bytes > bytes_of(work, choice->at);
     struct choice *best = fits ? &work->best : &work->passed;
     if (peak + work->average / GAIN_PARTS > height(hot, 0) || peak >= best->peak)
         return;
@@ -137,7 +144,7 @@ static void weigh_shard(struct work *work, uint32_t at)
 {
     const struct shard *shard = &work->config->shards[at];
     const uint32_t from = work->config->members[work->hot].server;
-    const int64_t load = loads_at(work->loads, at, from);
+    const int64_t load = loads_at(work->loads, shard->id, from);
     const bool leads = shard->primary == from,
                fills = work->bins[position_of(work, shard->primary)].gives_fills &&
                        shard->backup_count < CLUSTER_MAX_REPLICAS - 1;
@@ -146,7 +153,7 @@ static void weigh_shard(struct work *work, uint32_t at)
         if (!work->bins[i].takes || i == work->hot)
             continue;
         if (leads && shard_has_backup(shard, to)) {
-            const int64_t more = load - loads_at(work->loads, at, to);
+            const int64_t more = load - loads_at(work->loads, shard->id, to);
             weigh(work, &(struct choice){.at = at, .to = i, .less = more, .more = more});
         } else if (fills && work->bins[i].takes_fills && !shard_names(shard, to)) {
             weigh(work,
@@ -168,8 +175,8 @@ static bool find_worker(struct work *work, uint32_t position, struct cm_plan *pl
         const struct shard *shard = &work->config->shards[i];
         if (shard->primary != member->server)
             continue;
-        loads[shard->worker] += loads_at(work->loads, i, member->server);
-        all += loads_at(work->loads, i, member->server);
+        loads[shard->worker] += loads_at(work->loads, shard->id, member->server);
+        all += loads_at(work->loads, shard->id, member->server);
     }
     for (uint32_t i = 1; i < workers; i++) {
         hot = loads[i] > loads[hot] ? i : hot;
@@ -180,7 +187,7 @@ static bool find_worker(struct work *work, uint32_t position, struct cm_plan *pl
         return false;
     for (uint32_t i = 0; i < work->config->shard_count; i++) {
         const struct shard *shard = &work->config->shards[i];
-        const uint64_t load = loads_at(work->loads, i, member->server);
+        const uint64_t load = loads_at(work->loads, shard->id, member->server);
         if (shard->primary != member->server || shard->worker != hot || !may_change(work, i) ||
             load <= best || (loads[cold] + load) * 100 > loads[hot] * 95)
             continue;
@@ -219,7 +226,7 @@ static void apply(struct work *work, const struct choice *choice)
     if (!choice->fill)
         return;
     target->takes_fills = false;
-    target->free_bytes -= work->loads->shards[choice->at].bytes;
+    target->free_bytes -= bytes_of(work, choice->at);
     work->bins[position_of(work, primary)].gives_fills = false;
 }
 
@@ -239,13 +246,46 @@ static bool find_move(struct work *work)
     return work->best.peak < UINT64_MAX;
 }
 
+/* A shard that is hotter than what each server should have: wherever it went, it would be too much. Its halves can part. */
+static bool find_split(const struct work *work, struct cm_plan *plan)
+{
+    const struct member *hot = &work->config->members[work->hot];
+    uint64_t most = work->average * work->bins[work->hot].cores;
+    bool found = false;
+    for (uint32_t i = 0; i < work->config->served_count; i++) {
+        const struct shard *shard = &work->config->shards[i];
+        const uint64_t load = loads_at(work->loads, shard->id, hot->server);
+        const uint32_t slot = work->loads->shards[shard->id].split;
+        if (shard->primary != hot->server || load <= most || slot == 0 || !may_change(work, i))
+            continue;
+        most = load;
+        found = true;
+        *plan = (struct cm_plan){.kind = CM_PLAN_SPLIT, .shard = shard->id, .to = slot};
+    }
+    return found;
+}
+
+/* One of its shards is being split: what moves then is decided once its halves may. */
+static bool is_splitting(const struct work *work, uint32_t server)
+{
+    bool any = false;
+    for (uint32_t i = work->config->served_count; i < work->config->shard_count; i++)
+        any = any || work->config->shards[i].primary == server;
+    return any;
+}
+
 /* Until all are within BALANCED_PERCENT, or there is no move or place left. */
 static void decide(struct balance *balance, struct work *work)
 {
     find_hot(work);
     if (height(&work->bins[work->hot], 0) * 100 < (uint64_t)LOAD_CORE * BUSY_PERCENT ||
-        !is_above(work, OVERLOADED_PERCENT))
+        !is_above(work, OVERLOADED_PERCENT) ||
+        is_splitting(work, work->config->members[work->hot].server))
         return;
+    if (find_split(work, &balance->steps[0])) {
+        balance->count = 1;
+        return;
+    }
     note_fillings(work);
     while (balance->count < BALANCE_STEPS && is_above(work, BALANCED_PERCENT) && find_move(work)) {
         balance->steps[balance->count++] = plan_of(work, &work->best);

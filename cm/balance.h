@@ -6,6 +6,9 @@
  * move lowers the highest load by a fortieth of the average: a list of steps, decided by what was known at one moment. What
  * keeps it calm is the band between 30 % and 5 %, and that a shard rests for 10 s behind a change of it.
  *
+ * A shard that has more load than a server should have is split where that is halved, as soon as its server is overloaded; its
+ * children are new shards, which may move once they have all (split.h).
+ *
  * A full backup is the better target: it leads at once. Another server is taken only if the highest load ends 5 % of the
  * average lower for it. A server is the source of one filling at a time, and the target of one.
  */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cm/split.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
@@ -136,6 +137,7 @@ static int make(struct work *work)
     for (uint32_t i = 0; i < config->shard_count; i++)
         find_primary(work, &config->shards[i]);
     place_on_workers(work);
+    split_follow(config);
     error = cluster_finish(config);
     ASSERT(!error); /* `old` was right, and join_is_right checked each report */
     return ROWAN_OK;
@@ -149,6 +151,8 @@ int cold_start(const struct cluster_config *old, const struct cm_join *joins,
     if (!work.config)
         return ROWAN_ENOMEM;
     work.config->term++;
+    split_drop_ended(work.config);
+    (void)cluster_finish(work.config); /* by_id */
     for (uint32_t i = 0; i < old->member_count; i++) {
         const struct cm_join *join = &joins[i];
         ASSERT(join->server == old->members[i].server && join->block_limit >= old->block_limit &&

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cm/led.h"
+#include "cm/split.h"
 #include "common/base/assert.h"
 
 /* Among the first `count`; NULL: it is not. */
@@ -144,4 +145,5 @@ void comeback_apply(const struct comeback *comeback, const struct cluster_config
         if (shard_is_kept(old, &old->shards[i]))
             return_shard(&work, &config->shards[i]);
     }
+    split_follow(config);
 }

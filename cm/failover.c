@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cm/led.h"
+#include "cm/split.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
@@ -84,6 +85,18 @@ static bool change_shard(struct work *work, struct shard *shard)
     return (full && !leads) || shard->backup_count + shard->filling_count != before;
 }
 
+/* Nobody holds a shard that is ended: who its row names is a member, nothing else. One is present (manage.c, M3). */
+static bool change_ended(struct work *work, struct shard *shard)
+{
+    if (!is_silent(work, shard->primary))
+        return false;
+    uint32_t at = 0;
+    while (work->silent[at] || work->config->members[at].kept)
+        at++;
+    shard->primary = work->config->members[at].server;
+    return true;
+}
+
 static void drop_members(struct work *work)
 {
     struct cluster_config *config = work->config;
@@ -106,7 +119,9 @@ int failover_make(const struct cluster_config *old, const bool *silent, struct c
     led_count(&work.led, config);
     for (uint32_t i = 0; i < config->shard_count; i++) {
         struct shard *shard = &config->shards[i];
-        if (!change_shard(&work, shard))
+        if (cluster_parent(config, shard))
+            continue; /* split_follow */
+        if (shard->split == SPLIT_ENDED ? !change_ended(&work, shard) : !change_shard(&work, shard))
             continue;
         if (shard->epoch++ < CLUSTER_MAX_EPOCH) /* F2 */
             continue;
@@ -117,6 +132,7 @@ int failover_make(const struct cluster_config *old, const bool *silent, struct c
         cluster_release(config);
         return ROWAN_ETOOMANY;
     }
+    split_follow(config);
     drop_members(&work);
     int error = cluster_finish(config);
     ASSERT(!error); /* `old` was right */
@@ -152,7 +168,8 @@ bool failover_story(const struct cluster_config *before, const struct cluster_co
         return false;
     uint32_t promoted = 0, unserved = 0;
     for (uint32_t i = 0; i < after->shard_count; i++) {
-        promoted += before->shards[i].primary != after->shards[i].primary;
+        const struct shard *old = cluster_shard(before, after->shards[i].id);
+        promoted += old && old->primary != after->shards[i].primary;
         unserved += shard_is_kept(after, &after->shards[i]);
     }
     snprintf(out, bytes, "removed=%s kept=%s promoted=%u unserved=%u", removed, kept, promoted,

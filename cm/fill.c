@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "cm/led.h"
+#include "cm/split.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
@@ -27,7 +28,8 @@ struct work {
 
 static bool may_change(const struct cluster_config *config, const struct shard *shard)
 {
-    return shard->epoch < CLUSTER_MAX_EPOCH && !shard_is_kept(config, shard);
+    return shard->epoch < CLUSTER_MAX_EPOCH && !shard_is_kept(config, shard) &&
+           !split_concerns(config, shard);
 }
 
 static bool is_cut(const struct work *work, const struct shard *shard, uint32_t server)
@@ -173,6 +175,16 @@ static bool begin_filling(struct work *work, struct shard *shard)
     return true;
 }
 
+/* The one that came has all, and the one that was to leave for it is needed still: then it stays. Else a drained one, which can
+ * only leave because of it, would never. */
+static bool end_move(struct shard *shard)
+{
+    if (shard->move_to == 0 || shard->filling_count > 0)
+        return false;
+    shard->move_from = shard->move_to = 0;
+    return true;
+}
+
 /* True if it changed. */
 static bool arrange(struct work *work, const struct shard *old, struct shard *shard, uint8_t filled)
 {
@@ -182,7 +194,7 @@ static bool arrange(struct work *work, const struct shard *old, struct shard *sh
     changed = drop_replicas(work, shard) || changed;
     while (begin_filling(work, shard))
         changed = true;
-    return changed;
+    return changed || end_move(shard);
 }
 
 /* What it becomes is left to the second time, when it is known who holds how many. */
@@ -190,10 +202,11 @@ static bool is_due(const struct fill_from *from)
 {
     const struct cluster_config *old = from->old;
     struct work work = {.from = from, .config = old, .led = {.config = old}};
-    bool due = from->join_count + from->back.count > 0;
+    bool due = from->join_count + from->back.count > 0 || split_is_due(old, from->filled);
     for (uint32_t i = 0; i < old->shard_count && !due; i++) {
         struct shard shard = old->shards[i];
-        due = may_change(old, &shard) && arrange(&work, &old->shards[i], &shard, from->filled[i]);
+        due = may_change(old, &old->shards[i]) &&
+              arrange(&work, &old->shards[i], &shard, from->filled[shard.id]);
     }
     return due;
 }
@@ -211,8 +224,8 @@ int fill_make(const struct fill_from *from, struct cluster_config **out)
     *out = NULL;
     if (!is_due(from))
         return ROWAN_OK;
-    struct cluster_config *config =
-        cluster_copy_for(from->old, from->old->member_count + from->join_count);
+    struct cluster_config *config = cluster_copy_for(
+        from->old, from->old->member_count + from->join_count, from->old->shard_count);
     if (!config)
         return ROWAN_ENOMEM;
     struct work work = {.from = from, .config = config};
@@ -224,10 +237,11 @@ int fill_make(const struct fill_from *from, struct cluster_config **out)
     for (uint32_t i = 0; i < config->shard_count; i++) {
         struct shard *shard = &config->shards[i];
         if (may_change(config, shard) &&
-            arrange(&work, &from->old->shards[i], shard, from->filled[i]) &&
+            arrange(&work, &from->old->shards[i], shard, from->filled[shard->id]) &&
             shard->epoch == from->old->shards[i].epoch)
             shard->epoch++; /* G2 */
     }
+    split_advance(config, from->filled);
     drop_kept(config);
     int error = cluster_finish(config);
     ASSERT(!error); /* `old` was right, and join_is_right checked each report */
@@ -265,7 +279,9 @@ bool fill_story(const struct cluster_config *before, const struct cluster_config
     *out = (struct fill_story){0};
     list_joined(before, after, out);
     for (uint32_t i = 0; i < after->shard_count; i++) {
-        const struct shard *old = &before->shards[i], *now = &after->shards[i];
+        const struct shard *now = &after->shards[i], *old = cluster_shard(before, now->id);
+        if (!old)
+            continue;
         bool began = false, ended = false, dropped = false;
         for (uint32_t k = 0; k < now->filling_count; k++)
             began = began || !shard_has_filling(old, now->filling[k]);

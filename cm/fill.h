@@ -29,8 +29,8 @@ struct fill_from {
     uint32_t join_count; /* servers that are no members of it: all are added */
     const struct cm_join *joins[CLUSTER_MAX_MEMBERS];
     struct comeback back; /* comeback_admit */
-    const uint8_t
-        *filled; /* filled[i]: of shard i, a bit for each place in `filling` that has all */
+    const uint8_t *
+        filled; /* by id of the shard: a bit for each place in `filling` that has all; of one that is split as in split.h */
     const struct leases *leases; /* leases_are_cut; NULL: nobody says so */
 };
 
@@ -41,9 +41,11 @@ struct fill_from {
  *  - a backup, full or filling, that its primary says it does not reach leaves that shard;
  *  - a drained primary and the full backup that leads fewest shards, and is not drained, swap roles; a drained backup leaves when
  *    the shard has `replicas` full ones without it, or at once if it fills. So does another one that fills then;
+ *  - a move whose target is full, and whose source is needed still, is over: the source stays;
  *  - a shard with fewer replicas than `replicas`, drained ones not counted, gets more, as long as there are members that are none,
  *    are not drained, and are within its primary's reach: the one that is a replica of fewest shards, of equals the one with the
  *    lowest number. They fill;
+ *  - a shard that is split goes once its children have all (split.h);
  *  - the epoch of each shard that changed is one more. One that has no epoch left, or whose full replicas are kept members,
  *    is left as it is.
  * *out is finished, or NULL if there is nothing to change. Errors: ROWAN_ENOMEM. */

@@ -28,9 +28,14 @@ enum join_quality join_quality(const struct cm_join *join, const struct cluster_
         return JOIN_WHOLE;
     if (join->data_cluster == 0)
         return JOIN_EMPTY;
-    return join->possibly_incomplete || damage_concerns(&join->damage, config, shard)
-               ? JOIN_INCOMPLETE
-               : JOIN_WHOLE;
+    const struct shard *row = cluster_shard(config, shard), *parent = cluster_parent(config, row);
+    bool whole = !join->possibly_incomplete && !damage_concerns(&join->damage, config, shard);
+    for (uint32_t i = 0; (parent || row->split == SPLIT_PARENT) && i < config->shard_count; i++) {
+        const struct shard *other = &config->shards[i];
+        if (other == parent || cluster_parent(config, other) == (parent ? parent : row))
+            whole = whole && !damage_concerns(&join->damage, config, other->id);
+    }
+    return whole ? JOIN_WHOLE : JOIN_INCOMPLETE;
 }
 
 bool join_fits(const struct cm_join *join, const struct cm_join *other, char *why, size_t why_bytes)

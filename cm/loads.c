@@ -28,9 +28,9 @@ const struct load_member *loads_member(const struct loads *loads, const struct m
     return NULL;
 }
 
-uint32_t loads_at(const struct loads *loads, uint32_t position, uint32_t server)
+uint32_t loads_at(const struct loads *loads, uint16_t id, uint32_t server)
 {
-    const struct load_shard *shard = &loads->shards[position];
+    const struct load_shard *shard = &loads->shards[id];
     for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS; i++) {
         if (shard->at[i].server == server)
             return shard->at[i].load;
@@ -69,7 +69,7 @@ void loads_told(struct loads *loads, const struct cluster_config *config, uint32
             row->shard <= UINT16_MAX ? cluster_shard(config, (uint16_t)row->shard) : NULL;
         if (!shard || shard->epoch != row->epoch || !shard_names(shard, server))
             continue;
-        struct load_shard *known = &loads->shards[shard - config->shards];
+        struct load_shard *known = &loads->shards[shard->id];
         set_at(known, server, row->load);
         if (shard->primary != server)
             continue;
@@ -108,9 +108,11 @@ void loads_follow(struct loads *loads, const struct cluster_config *before,
             *member = (struct load_member){0};
     }
     for (uint32_t i = 0; i < config->shard_count; i++) {
-        const struct shard *old = &before->shards[i], *now = &config->shards[i];
-        struct load_shard *shard = &loads->shards[i];
-        if (!changed(old, now))
+        const struct shard *now = &config->shards[i], *old = cluster_shard(before, now->id);
+        struct load_shard *shard = &loads->shards[now->id];
+        if (!old)
+            *shard = (struct load_shard){0};
+        if (!old || !changed(old, now))
             continue;
         shard->moved_ns = now_ns;
         if (old->primary != now->primary)

@@ -21,7 +21,7 @@ struct load_member {
     uint64_t free_bytes; /* of its PM, above its reserve */
 };
 
-/* Of a shard, by its position. */
+/* Of a shard, by its id. */
 struct load_shard {
     uint64_t
         moved_ns; /* its replicas, or who leads it, changed last; 0: not as far as this manager saw */
@@ -60,7 +60,7 @@ void loads_follow(struct loads *loads, const struct cluster_config *before,
 /* NULL: this process has not reported. */
 const struct load_member *loads_member(const struct loads *loads, const struct member *member);
 
-/* Of the shard at that position, at that server. */
-uint32_t loads_at(const struct loads *loads, uint32_t position, uint32_t server);
+/* Of that shard, at that server. */
+uint32_t loads_at(const struct loads *loads, uint16_t shard, uint32_t server);
 
 #endif

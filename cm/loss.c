@@ -66,6 +66,8 @@ bool loss_of_replicas(const struct cluster_config *before, const struct cluster_
     struct dropped all[CLUSTER_MAX_MEMBERS] = {0};
     for (uint32_t i = 0; before && i < before->shard_count; i++) {
         const struct shard *old = &before->shards[i];
+        if (old->split == SPLIT_ENDED)
+            continue;
         drop(all, before, after, old->primary, old);
         for (uint32_t k = 0; k < old->backup_count; k++)
             drop(all, before, after, old->backups[k], old);

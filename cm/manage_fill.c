@@ -13,6 +13,7 @@
 #include "cm/actions.h"
 #include "cm/fill.h"
 #include "cm/refusal.h"
+#include "cm/split.h"
 
 /* M5. Servers report ten times a second. */
 #define MOMENT_NS NS_PER_S
@@ -23,14 +24,15 @@ void manage_filled(struct cm_state *state, const struct cm_event *event)
     const struct shard *row = peer->member && event->shard < CLUSTER_MAX_SHARDS
                                   ? cluster_shard(state->config, (uint16_t)event->shard)
                                   : NULL;
-    if (!row || row->primary != peer->server || row->epoch != event->epoch)
+    if (!row || row->epoch != event->epoch)
         return;
-    struct fills *fills = &state->fills;
-    const uint32_t at = (uint32_t)(row - state->config->shards);
-    for (uint32_t i = 0; i < row->filling_count; i++) {
-        if (row->filling[i] == event->server)
-            fills->filled[at] |= (uint8_t)(1 << i);
-    }
+    uint8_t *filled = &state->fills.filled[row->id];
+    if (row->split == SPLIT_PARENT && row->primary == peer->server)
+        *filled |= SPLIT_COPIED_PRIMARY;
+    for (uint32_t i = 0; row->split == SPLIT_PARENT && i < row->backup_count; i++)
+        *filled |= (uint8_t)((row->backups[i] == peer->server) << i);
+    for (uint32_t i = 0; row->primary == peer->server && i < row->filling_count; i++)
+        *filled |= (uint8_t)((row->filling[i] == event->server) << i);
 }
 
 _Static_assert(CLUSTER_MAX_REPLICAS - 1 <= 8, "a bit for each replica that fills");
@@ -85,8 +87,9 @@ bool manage_fill_propose(struct cm_state *state, struct proposal *out)
 static void forget_filled(struct cm_state *state, const struct cluster_config *before)
 {
     for (uint32_t i = 0; i < before->shard_count; i++) {
-        if (before->shards[i].epoch != state->config->shards[i].epoch)
-            state->fills.filled[i] = 0;
+        const struct shard *now = cluster_shard(state->config, before->shards[i].id);
+        if (!now || before->shards[i].epoch != now->epoch)
+            state->fills.filled[before->shards[i].id] = 0;
     }
 }
 

@@ -13,6 +13,7 @@
 #include "cm/actions.h"
 #include "cm/plan.h"
 #include "cm/refusal.h"
+#include "cm/split.h"
 #include "common/base/error.h"
 
 void manage_planned(struct cm_state *state, const struct cm_event *event)
@@ -37,11 +38,24 @@ void manage_plan_forget(struct cm_state *state, uint32_t connection)
     peer->plans = false;
 }
 
+/* plan_refusal, and of a split, whose slot is found if it names none. */
+static const char *refusal(const struct cm_state *state, struct cm_plan *plan, char *why,
+                           size_t why_bytes)
+{
+    const char *sentence = plan_refusal(plan, state->config, why, why_bytes);
+    if (sentence || plan->kind != CM_PLAN_SPLIT)
+        return sentence;
+    if (plan->to == 0)
+        plan->to = split_slot(state->config, &state->loads, plan->shard);
+    return split_refusal(plan, state->config, &state->loads, state->options.max_shards, why,
+                         why_bytes);
+}
+
 /* M7 */
 static bool may_propose(const struct cm_state *state, const struct cm_plan *plan)
 {
     const bool moves =
-        plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER ||
+        plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER || plan->kind == CM_PLAN_SPLIT ||
         (plan->kind == CM_PLAN_REMOVE && cluster_member(state->config, plan->server));
     return !moves ||
            (leases_is_committed(&state->leases) && leases_may_grant(&state->leases, state->now_ns));
@@ -50,8 +64,8 @@ static bool may_propose(const struct cm_state *state, const struct cm_plan *plan
 static void tell_planned(struct cm_state *state, const char *event, const struct cm_plan *plan,
                          uint64_t term)
 {
-    static const char *const words[CM_PLAN_KINDS] = {"add",  "drain",  "remove",
-                                                     "move", "worker", "balance"};
+    static const char *const words[CM_PLAN_KINDS] = {"add",    "drain",   "remove", "move",
+                                                     "worker", "balance", "split"};
     char *story = state->stories[7];
     const size_t bytes = sizeof state->stories[7];
     size_t at = (size_t)snprintf(story, bytes, "term=%llu what=%s", (unsigned long long)term,
@@ -59,6 +73,8 @@ static void tell_planned(struct cm_state *state, const char *event, const struct
     if (plan->kind == CM_PLAN_BALANCE) {
         snprintf(story + at, bytes - at, " mode=%s",
                  cluster_balance_name((enum cluster_balance)plan->to));
+    } else if (plan->kind == CM_PLAN_SPLIT) {
+        snprintf(story + at, bytes - at, " shard=%u slot=%u", plan->shard, plan->to);
     } else {
         at += (size_t)snprintf(story + at, bytes - at, " server=%u", plan->server);
         if (plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER)
@@ -71,10 +87,10 @@ bool manage_plan_propose(struct cm_state *state, struct proposal *out)
 {
     struct proposal proposal = {0};
     for (uint32_t i = 0; state->planning > 0 && i < state->connection_limit; i++) {
-        const struct connection *peer = &state->connections[i];
+        struct connection *peer = &state->connections[i];
         char why[CM_MAX_DETAIL_BYTES + 1];
         if (!peer->plans || !may_propose(state, &peer->plan) ||
-            plan_refusal(&peer->plan, state->config, why, sizeof why) ||
+            refusal(state, &peer->plan, why, sizeof why) ||
             !plan_is_due(&peer->plan, state->config) ||
             plan_make(&peer->plan, state->config, &proposal.config))
             continue;
@@ -116,8 +132,12 @@ bool manage_balance_propose(struct cm_state *state, struct proposal *out)
         return false;
     }
     struct proposal proposal = {0};
-    if (!plan_refusal(&plan, state->config, state->refusal, sizeof state->refusal) &&
-        !plan_make(&plan, state->config, &proposal.config))
+    const char *why = refusal(state, &plan, state->refusal, sizeof state->refusal);
+    if (why && plan.kind == CM_PLAN_SPLIT && state->now_ns - state->dry_ns >= BALANCE_REST_NS) {
+        state->dry_ns = state->now_ns;
+        actions_warn(state, "balance_cannot_split", why);
+    }
+    if (!why && !plan_make(&plan, state->config, &proposal.config))
         tell_planned(state, "balanced", &plan, proposal.config->term);
     if (!proposal.config)
         return false;
@@ -130,11 +150,11 @@ void manage_plan_answer(struct cm_state *state)
 {
     bool refused = false;
     for (uint32_t i = 0; state->planning > 0 && i < state->connection_limit; i++) {
-        const struct connection *peer = &state->connections[i];
-        const struct cm_plan *plan = &peer->plan;
+        struct connection *peer = &state->connections[i];
+        struct cm_plan *plan = &peer->plan;
         if (!peer->plans || refused)
             continue;
-        const char *why = plan_refusal(plan, state->config, state->refusal, sizeof state->refusal);
+        const char *why = refusal(state, plan, state->refusal, sizeof state->refusal);
         refused = why != NULL;
         if (refused)
             actions_refuse(state, i, peer->plan_tag, ROWAN_EREFUSED, why);

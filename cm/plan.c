@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cm/led.h"
+#include "cm/split.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
@@ -59,7 +60,7 @@ static const char *move_refusal(const struct cm_plan *plan, const struct cluster
 {
     const struct shard *shard = shard_of(plan, config);
     const uint32_t from = plan->server, to = plan->to;
-    if (!shard)
+    if (!shard || shard->split != SPLIT_NONE)
         snprintf(why, why_bytes, "there is no shard %u (rowan shards lists them)", plan->shard);
     else if (from == to || !can_take(config, to))
         snprintf(why, why_bytes,
@@ -70,6 +71,9 @@ static const char *move_refusal(const struct cm_plan *plan, const struct cluster
         return NULL;
     else if (shard_is_kept(config, shard) || shard->epoch == CLUSTER_MAX_EPOCH)
         snprintf(why, why_bytes, "shard %u is not served, or never can change again", shard->id);
+    else if (split_concerns(config, shard))
+        snprintf(why, why_bytes, "shard %u is being split: wait until that is over (rowan shards)",
+                 shard->id);
     else if (shard->primary != from && !shard_has_backup(shard, from))
         snprintf(why, why_bytes, "server %u has no full replica of shard %u (rowan shards)", from,
                  shard->id);
@@ -118,7 +122,8 @@ static const char *worker_refusal(const struct cm_plan *plan, const struct clust
     const struct shard *shard = shard_of(plan, config);
     const struct member *member = cluster_member(config, plan->server);
     return !shard || shard->primary != plan->server || !member || plan->to >= member->workers ||
-                   shard_is_kept(config, shard) || shard->epoch == CLUSTER_MAX_EPOCH
+                   shard_is_kept(config, shard) || shard->epoch == CLUSTER_MAX_EPOCH ||
+                   split_concerns(config, shard)
                ? "this server does not lead the shard, or has no such worker (rowan shards)"
                : NULL;
 }
@@ -131,6 +136,8 @@ bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config
         return !is_moved(plan, shard_of(plan, config));
     if (plan->kind == CM_PLAN_WORKER)
         return shard_of(plan, config)->worker != plan->to;
+    if (plan->kind == CM_PLAN_SPLIT)
+        return shard_of(plan, config)->split == SPLIT_NONE;
     if (plan->kind == CM_PLAN_BALANCE)
         return config->balance != (enum cluster_balance)plan->to;
     return changes_list(plan, config) || removes(plan, config);
@@ -194,6 +201,8 @@ const char *plan_refusal(const struct cm_plan *plan, const struct cluster_config
         return move_refusal(plan, config, why, why_bytes);
     if (plan->kind == CM_PLAN_WORKER)
         return worker_refusal(plan, config);
+    if (plan->kind == CM_PLAN_SPLIT)
+        return NULL; /* split_refusal */
     if (plan->kind == CM_PLAN_BALANCE)
         return plan->to < BALANCE_MODES ? NULL : "balancing is on, off or a dry run";
     if (plan->server < 1 || plan->server > CLUSTER_MAX_SERVER ||
@@ -254,6 +263,8 @@ static void make_list(const struct cm_plan *plan, const struct cluster_config *f
 int plan_make(const struct cm_plan *plan, const struct cluster_config *config,
               struct cluster_config **out)
 {
+    if (plan->kind == CM_PLAN_SPLIT)
+        return split_make(plan, config, out);
     struct cluster_config *next = cluster_copy(config);
     if (!next)
         return ROWAN_ENOMEM;

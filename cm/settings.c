@@ -32,6 +32,8 @@ static const struct config_key keys[] = {
      "copies of each shard, the primary included"},
     {"shards", CONFIG_U64, FIELD(shards), "0", 0, CLUSTER_MAX_SHARDS, NULL,
      "shards of the cluster; 0: 8 for each server, or one for each worker if those are more"},
+    {"max-shards", CONFIG_U64, FIELD(max_shards), "1000", 1, CLUSTER_MAX_SHARDS, NULL,
+     "shards of the cluster beyond which none is split any more"},
     {"lease-ms", CONFIG_U64, FIELD(lease_ms), "500", 0, CLUSTER_MAX_LEASE_MS, NULL,
      "milliseconds of the leases by which the servers of a new cluster answer clients, so that "
      "those that fail are replaced; 0: "
@@ -147,6 +149,7 @@ int cm_settings_apply(const struct cm_settings *settings, struct cm_state_option
     options.replicas = (uint32_t)settings->replicas;
     options.lease_ms = (uint32_t)settings->lease_ms;
     options.shards = (uint32_t)settings->shards;
+    options.max_shards = (uint32_t)settings->max_shards;
     options.recover = settings->recover;
     *out = options;
     return ROWAN_OK;

@@ -25,6 +25,7 @@ struct cm_settings {
     uint64_t session_ms;
     uint64_t replicas;
     uint64_t shards;
+    uint64_t max_shards;
     uint64_t lease_ms;
     bool recover;
     uint64_t spin_us;

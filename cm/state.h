@@ -29,10 +29,11 @@ struct cm_state_options {
     uint32_t servers[CLUSTER_MAX_MEMBERS]; /* each 1 to CLUSTER_MAX_SERVER, rising */
     uint32_t replicas;                     /* 1 to min(CLUSTER_MAX_REPLICAS, server_count) */
     uint32_t shards;                       /* 0 to CLUSTER_MAX_SHARDS; 0: see first.h */
-    uint64_t incarnation;                  /* of this manager: random, never 0, never given twice */
-    uint32_t lease_ms;                    /* of a new cluster; 0: none, else CLUSTER_MIN_LEASE_MS to
+    uint32_t max_shards;  /* with so many none is split any more; 0: CLUSTER_MAX_SHARDS */
+    uint64_t incarnation; /* of this manager: random, never 0, never given twice */
+    uint32_t lease_ms;    /* of a new cluster; 0: none, else CLUSTER_MIN_LEASE_MS to
                              CLUSTER_MAX_LEASE_MS */
-    uint64_t cluster;                     /* random, never 0: the id if a new cluster is made */
+    uint64_t cluster;     /* random, never 0: the id if a new cluster is made */
     uint8_t secret[CLUSTER_SECRET_BYTES]; /* random, likewise */
     bool
         recover; /* the stored value is lost: made anew from what the servers stored (recovery.h) */
@@ -65,13 +66,15 @@ enum cm_plan_kind {
     CM_PLAN_MOVE,
     CM_PLAN_WORKER,
     CM_PLAN_BALANCE,
+    CM_PLAN_SPLIT,
     CM_PLAN_KINDS
 };
 
 struct cm_plan {
     enum cm_plan_kind kind;
     uint32_t server;
-    uint32_t shard, to; /* MOVE, WORKER; `to` of BALANCE: an enum cluster_balance */
+    uint32_t shard,
+        to; /* MOVE, WORKER; `to` of BALANCE: an enum cluster_balance, of SPLIT: a slot */
 };
 
 struct cm_event {

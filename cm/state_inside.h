@@ -11,7 +11,8 @@
 #include "cm/registrations.h"
 #include "cm/state.h"
 
-/* Who has all, as their primaries said, by position of the shard: a bit for each place in `filling` of the row in force. */
+/* Who has all, as their primaries said, by id of the shard: a bit for each place in `filling` of the row in force; or who has
+ * copied a shard that is split (split.h). */
 struct fills {
     uint8_t filled[CLUSTER_MAX_SHARDS];
     uint64_t since_ns; /* some replica has been filling, as far as this manager saw; 0: none does */

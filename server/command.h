@@ -63,7 +63,7 @@ enum command_kind {
     COMMAND_READ,      /* to the clean role: `read.shard` is another role's, and may be read */
     COMMAND_QUERY,     /* please answer `query`; and, back to control: it is answered */
     COMMAND_SETTLED,   /* to workers: settled versions have become durable */
-    COMMAND_FILLED,    /* from workers: `filled`, please tell the CM */
+    COMMAND_FILLED,    /* from workers and digest roles: `filled`, please tell the CM */
     COMMAND_FETCH,     /* from digest roles: `fetch` never arrived, please ask for it */
 };
 
@@ -76,10 +76,10 @@ struct command_fetch {
 struct command_begun {
     uint16_t shard;
     uint32_t epoch;
-    bool filling; /* EPOCH */
+    bool filling, frozen; /* EPOCH */
 };
 
-/* A replica that filled in that epoch has all. */
+/* A replica that filled in that epoch has all; or has copied all (split.h). */
 struct command_filled {
     uint16_t shard;
     uint32_t epoch;

@@ -32,6 +32,14 @@ void role_attach(struct role *role, struct reactor *reactor, struct reactor *con
     inbox_set_reactor(&role->questions, reactor);
 }
 
+void role_copied(struct role *role, uint16_t shard, uint32_t epoch)
+{
+    const struct command command = {
+        .kind = COMMAND_FILLED,
+        .filled = {.shard = shard, .epoch = epoch, .server = role->common->server}};
+    (void)command_push(&role->outbox, &command);
+}
+
 bool role_take(struct role *role, const struct command *command)
 {
     if (command->kind == COMMAND_RECOVER) {

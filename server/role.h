@@ -25,6 +25,10 @@ void role_fini(struct role *role);
 /* role_attach: before the reactors start; the role's, and that of the control role. */
 void role_attach(struct role *role, struct reactor *reactor, struct reactor *control);
 
+/* role_copied: tells the CM that this replica of the shard, which is split, has been copied to its children. Repeated by the
+ * caller. */
+void role_copied(struct role *role, uint16_t shard, uint32_t epoch);
+
 /* role_take: executes a command that means the same to each of them. False: it is another one. */
 bool role_take(struct role *role, const struct command *command);
 

@@ -6,6 +6,7 @@
  *  K3 every server that a shard names is a member, and none is named twice in one shard.
  *  K4 a shard names a kept member only as a full replica, and then all its full replicas are kept ones.
  *  K5 nothing in it changes any more but the count of references.
+ *  K6 rows of shards that are split, or were, stand behind the served ones; children have the replicas of their parent.
  */
 #include "common/cluster/cluster.h"
 
@@ -134,8 +135,9 @@ static bool move_is_right(const struct shard *shard)
 static bool shard_is_right(const struct cluster_config *config, const struct shard *shard,
                            uint32_t first_slot)
 {
-    if (shard->first_slot != first_slot || shard->last_slot < shard->first_slot ||
-        shard->last_slot >= SLOT_COUNT)
+    if ((shard->split == SPLIT_NONE && shard->first_slot != first_slot) ||
+        shard->last_slot < shard->first_slot || shard->last_slot >= SLOT_COUNT ||
+        shard->split > SPLIT_ENDED || shard->id >= CLUSTER_MAX_SHARDS)
         return false;
     if (shard->epoch == 0 || shard->epoch > CLUSTER_MAX_EPOCH)
         return false;
@@ -151,6 +153,39 @@ static bool shard_is_right(const struct cluster_config *config, const struct sha
         return false;
     return kept_are_right(config, shard) && move_is_right(shard) &&
            shard->worker < cluster_member(config, shard->primary)->workers;
+}
+
+/* K6 */
+static bool follows(const struct shard *child, const struct shard *parent)
+{
+    return child->primary == parent->primary && child->worker == parent->worker &&
+           child->backup_count == parent->backup_count &&
+           memcmp(child->backups, parent->backups,
+                  child->backup_count * sizeof child->backups[0]) == 0 &&
+           child->filling_count == 0 && parent->filling_count == 0;
+}
+
+static bool parent_is_right(const struct cluster_config *config, const struct shard *parent)
+{
+    for (uint32_t i = 0; i < config->served_count; i++) {
+        const struct shard *child = &config->shards[i];
+        const bool apart =
+            child->last_slot < parent->first_slot || child->first_slot > parent->last_slot;
+        if (!apart && (child->first_slot < parent->first_slot ||
+                       child->last_slot > parent->last_slot || !follows(child, parent)))
+            return false;
+    }
+    return true;
+}
+
+static bool parents_are_right(const struct cluster_config *config)
+{
+    for (uint32_t i = config->served_count; i < config->shard_count; i++) {
+        const struct shard *row = &config->shards[i];
+        if (row->split == SPLIT_PARENT && !parent_is_right(config, row))
+            return false;
+    }
+    return true;
 }
 
 static int compare_by_id(const void *a, const void *b, void *context)
@@ -202,15 +237,20 @@ int cluster_finish(struct cluster_config *config)
         return ROWAN_EFORMAT;
 
     uint32_t next_slot = 0;
+    config->served_count = 0;
     for (uint32_t i = 0; i < config->shard_count; i++) {
         if (!shard_is_right(config, &config->shards[i], next_slot))
             return ROWAN_EFORMAT;
+        if (config->shards[i].split != SPLIT_NONE)
+            continue;
+        if (config->served_count++ != i) /* K6 */
+            return ROWAN_EFORMAT;
         next_slot = config->shards[i].last_slot + 1u;
     }
-    if (next_slot != SLOT_COUNT || !sort_by_id(config))
+    if (next_slot != SLOT_COUNT || !sort_by_id(config) || !parents_are_right(config))
         return ROWAN_EFORMAT;
 
-    for (uint32_t i = 0; i < config->shard_count; i++) {
+    for (uint32_t i = 0; i < config->served_count; i++) {
         for (uint32_t slot = config->shards[i].first_slot; slot <= config->shards[i].last_slot;
              slot++)
             config->shard_of_slot[slot] = (uint16_t)i;
@@ -237,13 +277,14 @@ void cluster_release(struct cluster_config *config)
 
 struct cluster_config *cluster_copy(const struct cluster_config *config)
 {
-    return cluster_copy_for(config, config->member_count);
+    return cluster_copy_for(config, config->member_count, config->shard_count);
 }
 
-struct cluster_config *cluster_copy_for(const struct cluster_config *config, uint32_t member_count)
+struct cluster_config *cluster_copy_for(const struct cluster_config *config, uint32_t member_count,
+                                        uint32_t shard_count)
 {
-    ASSERT(member_count >= config->member_count);
-    struct cluster_config *copy = cluster_create(member_count, config->shard_count);
+    ASSERT(member_count >= config->member_count && shard_count >= config->shard_count);
+    struct cluster_config *copy = cluster_create(member_count, shard_count);
     if (!copy)
         return NULL;
 
@@ -257,6 +298,9 @@ struct cluster_config *cluster_copy_for(const struct cluster_config *config, uin
     copy->manager = config->manager;
     copy->lease_ms = config->lease_ms;
     copy->balance = config->balance;
+    copy->next_shard = config->next_shard;
+    copy->epoch_floor = config->epoch_floor;
+    copy->served_count = config->served_count;
     copy->wanted_count = config->wanted_count;
     memcpy(copy->wanted, config->wanted, sizeof copy->wanted);
     memcpy(copy->members, config->members, config->member_count * sizeof config->members[0]);
@@ -299,6 +343,17 @@ const struct shard *cluster_shard(const struct cluster_config *config, uint16_t 
 bool shard_is_kept(const struct cluster_config *config, const struct shard *shard)
 {
     return is_kept(config, shard->primary); /* K4 */
+}
+
+const struct shard *cluster_parent(const struct cluster_config *config, const struct shard *shard)
+{
+    for (uint32_t i = config->served_count; i < config->shard_count; i++) {
+        const struct shard *row = &config->shards[i];
+        if (row->split == SPLIT_PARENT && row != shard && row->first_slot <= shard->first_slot &&
+            row->last_slot >= shard->last_slot)
+            return row;
+    }
+    return NULL;
 }
 
 static bool has(const uint32_t *servers, uint32_t count, uint32_t server)

@@ -41,9 +41,18 @@ bool member_is_right(const struct member *member);
 /* A text that ends within `capacity` bytes, is not empty and has no control characters. */
 bool cluster_text_is_right(const char *text, size_t capacity);
 
+/* A shard that is split (design, section 6) stays as a row behind the served ones, until its objects lie in its children: the
+ * shards that have its slots now. */
+enum shard_split {
+    SPLIT_NONE,
+    SPLIT_PARENT, /* nobody writes it; its children, which are not filling, have its replicas and worker */
+    SPLIT_ENDED, /* no server holds it any more, once that is committed; then the row goes */
+};
+
 /* A contiguous range of slots and who holds it. All servers named here are members. Either all full replicas are kept
  * ones, and nobody serves the shard, or none is; no kept one is filling. */
 struct shard {
+    enum shard_split split;
     uint16_t id;                    /* no two shards have the same */
     uint16_t first_slot, last_slot; /* inclusive */
     uint32_t epoch;                 /* 1 to CLUSTER_MAX_EPOCH */
@@ -82,9 +91,12 @@ struct cluster_config {
     uint32_t wanted_count;                /* 0: those that the CM was started with may be members */
     uint32_t wanted[CLUSTER_MAX_MEMBERS]; /* servers that may, rising; another member is drained */
     enum cluster_balance balance;         /* do shards move by their load? */
+    uint16_t next_shard;  /* the id at which the search for the next free one begins */
+    uint32_t epoch_floor; /* the highest of rows that are gone */
     uint32_t member_count, shard_count;
-    struct member *members;             /* by rising server */
-    struct shard *shards;               /* by rising first_slot; they cover every slot */
+    struct member *members; /* by rising server */
+    struct shard *shards;   /* first the served ones by rising first_slot: they cover every slot */
+    uint32_t served_count;
     uint16_t *by_id;                    /* positions in shards, by rising id */
     uint16_t shard_of_slot[SLOT_COUNT]; /* position in shards */
     _Atomic uint32_t references;
@@ -115,9 +127,10 @@ void cluster_release(struct cluster_config *config);
 /* A deep copy with one reference; NULL: no memory. */
 struct cluster_config *cluster_copy(const struct cluster_config *config);
 
-/* One with so many members, not fewer than there are: those that are more stand last, all zeros, until the caller has filled
- * them in, has put all in order and calls cluster_finish. */
-struct cluster_config *cluster_copy_for(const struct cluster_config *config, uint32_t member_count);
+/* One with so many members and shards, not fewer than there are: those that are more stand last, all zeros, until the caller
+ * has filled them in, has put all in order and calls cluster_finish. NULL, too: a count above its limit. */
+struct cluster_config *cluster_copy_for(const struct cluster_config *config, uint32_t member_count,
+                                        uint32_t shard_count);
 
 /* The next two: NULL if there is none; log2 of the count in steps. */
 const struct member *cluster_member(const struct cluster_config *config, uint32_t server);
@@ -127,6 +140,9 @@ static inline const struct shard *cluster_shard_of_slot(const struct cluster_con
 {
     return &config->shards[config->shard_of_slot[slot]];
 }
+
+/* The shard that this one was split off from, as long as that is there; NULL: none is. */
+const struct shard *cluster_parent(const struct cluster_config *config, const struct shard *shard);
 
 /* False: it may be no member; if it is one, it is drained. */
 bool cluster_wants(const struct cluster_config *config, uint32_t server);

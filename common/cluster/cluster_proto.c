@@ -37,6 +37,8 @@ static void part_scalars(struct config_part *part, const struct cluster_config *
     part->configuration.wanted = (uint32_t *)(uintptr_t)config->wanted;
     part->configuration.n_wanted = config->wanted_count;
     part->configuration.balance = (Rowan__Configuration__Balance)config->balance;
+    part->configuration.next_shard = config->next_shard;
+    part->configuration.epoch_floor = config->epoch_floor;
     if (with_secret && config->has_secret) {
         part->configuration.secret.data = (uint8_t *)(uintptr_t)config->secret;
         part->configuration.secret.len = sizeof config->secret;
@@ -74,6 +76,7 @@ static void part_shard(struct config_part *part, const struct shard *shard)
     part->shard.possibly_incomplete = shard->possibly_incomplete;
     part->shard.move_from = shard->move_from;
     part->shard.move_to = shard->move_to;
+    part->shard.split = (Rowan__Shard__Split)shard->split;
     part->shards[0] = &part->shard;
     part->configuration.shards = part->shards;
     part->configuration.n_shards = 1;
@@ -148,6 +151,7 @@ static int decode_shard(const Rowan__Shard *from, struct shard *shard)
     shard->possibly_incomplete = from->possibly_incomplete;
     shard->move_from = from->move_from;
     shard->move_to = from->move_to;
+    shard->split = (enum shard_split)from->split;
     for (size_t i = 0; i < from->n_backups; i++)
         shard->backups[i] = from->backups[i];
     for (size_t i = 0; i < from->n_filling; i++)
@@ -168,6 +172,8 @@ static int decode_parts(const Rowan__Configuration *from, struct cluster_config 
     for (uint32_t i = 0; i < config->wanted_count; i++)
         config->wanted[i] = from->wanted[i];
     config->balance = (enum cluster_balance)from->balance;
+    config->next_shard = (uint16_t)from->next_shard;
+    config->epoch_floor = from->epoch_floor;
     config->has_secret = from->secret.len > 0;
     if (config->has_secret)
         memcpy(config->secret, from->secret.data, sizeof config->secret);
@@ -200,7 +206,8 @@ int cluster_decode(const void *bytes, size_t count, struct cluster_config **out)
         goto out;
     error = ROWAN_EFORMAT;
     if (from->n_members > CLUSTER_MAX_MEMBERS || from->n_shards > CLUSTER_MAX_SHARDS ||
-        from->n_wanted > CLUSTER_MAX_MEMBERS ||
+        from->n_wanted > CLUSTER_MAX_MEMBERS || from->next_shard > CLUSTER_MAX_SHARDS ||
+        from->epoch_floor > CLUSTER_MAX_EPOCH ||
         (from->secret.len != 0 && from->secret.len != CLUSTER_SECRET_BYTES))
         goto out;
     error = ROWAN_ENOMEM;

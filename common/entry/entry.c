@@ -142,6 +142,14 @@ static inline void payload_copy(uint8_t *out, const struct entry_header *header,
         memset(out + part, 0, bytes - part);
 }
 
+/* Its field is 0. */
+static inline void checksum_set(const struct entry_format *format, uint8_t *block, uint32_t bytes)
+{
+    const uint32_t checksum = checksum_stored(crc32c_headed(
+        format->seed, block, block + sizeof(struct raw_header), bytes - sizeof(struct raw_header)));
+    memcpy(block + offsetof(struct raw_header, checksum), &checksum, sizeof(checksum));
+}
+
 uint32_t entry_encode_block(const struct entry_format *format, const struct entry_header *header,
                             const void *key, const void *value, void *out)
 {
@@ -164,9 +172,7 @@ uint32_t entry_encode_block(const struct entry_format *format, const struct entr
     payload_copy(block + ENTRY_HEADER_BYTES, header, key, value, from,
                  rest < capacity ? rest : capacity);
 
-    uint32_t checksum = checksum_stored(
-        crc32c_headed(format->seed, block, block + sizeof(raw), bytes - sizeof(raw)));
-    memcpy(block + offsetof(struct raw_header, checksum), &checksum, sizeof(checksum));
+    checksum_set(format, block, bytes);
     return bytes;
 }
 
@@ -185,6 +191,20 @@ static inline uint32_t raw_block_bytes(const struct entry_format *format,
     if (raw->blocks >> 16 != entry_blocks(format, key_bytes, value_bytes))
         return 0;
     return entry_block_bytes(format, key_bytes, value_bytes, raw->blocks & 0xffff);
+}
+
+uint32_t entry_give(const struct entry_format *format, const void *at, uint16_t shard, void *out)
+{
+    struct raw_header raw;
+    memcpy(&raw, at, sizeof raw);
+    const uint32_t bytes = raw_sound(&raw) ? raw_block_bytes(format, &raw) : 0;
+    ASSERT(bytes > 0);
+    raw.shard = shard;
+    raw.checksum = raw.client_id = raw.operation = 0;
+    memcpy(out, &raw, sizeof raw);
+    memcpy((uint8_t *)out + sizeof raw, (const uint8_t *)at + sizeof raw, bytes - sizeof raw);
+    checksum_set(format, out, bytes);
+    return bytes;
 }
 
 /* Somebody may store there still: what is checked must be what was copied, so the compiler may not read it again. */

@@ -18,7 +18,10 @@ static void note_leader(struct clean *clean, uint16_t shard, bool led, uint32_t 
 void clean_read(struct clean *clean, const struct command_read *read)
 {
     struct shard_state *shard = read->shard;
-    if (shard->filling && clean->started && clean->log.open)
+    const bool copies =
+        shard->filling ||
+        atomic_load_explicit(&shard->parent, memory_order_relaxed) != SHARD_NO_ID; /* split.c, S3 */
+    if (copies && clean->started && clean->log.open)
         log_close(&clean->log); /* as digest.c, take_shard */
     if (clean->shards[shard->id] && shard->primary != clean->led[shard->id])
         clean_checkpoint_abort(clean); /* the old owner has told of a part of its records */

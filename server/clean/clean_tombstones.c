@@ -14,6 +14,7 @@
  * Invariants:
  *  B1  A candidate is the entry that the index names for its key, in a COMMITTED segment, and every replica has settled its
  *      version, durably, in the present epoch (worker_settled.h).
+ *      Not while the shard's parent may have an older version (server/shard/split.h).
  *      Not while this run counts as possibly incomplete: the next start might then unite what this server has with what
  *      others have that really lost something, an older version maybe, and the tombstone has to be there.
  *  B2  Whatever bytes of a version at or below that one will ever be stored here, but by this role, lie here already when
@@ -152,6 +153,7 @@ static void gather(struct clean *clean, const struct entry_header *header, uint6
 {
     const struct shard_state *shard = clean->shards[header->shard];
     if (header->type != ENTRY_DELETE ||
+        atomic_load_explicit(&shard->parent, memory_order_relaxed) != SHARD_NO_ID || /* B1 */
         header->version > atomic_load_explicit(&shard->everywhere, memory_order_acquire))
         return;
     const uint8_t *key = key_at(clean, header, offset);

@@ -80,7 +80,8 @@ struct role *control_owner(struct control *control, const struct shard *row)
 {
     return row->primary == control->common->server
                ? worker_role(control->workers[row->worker])
-               : digest_role(control->digests[row->id % control->options.digests]);
+               : digest_role(
+                     control->digests[control->shards[row - control->config->shards]->digest]);
 }
 
 int control_tell_clean(struct control *control, const struct shard *row, struct shard_state *shard)

@@ -33,6 +33,8 @@ enum shard_role { SHARD_NONE, SHARD_FILLING, SHARD_BACKUP, SHARD_PRIMARY };
 
 static enum shard_role role_of(const struct shard *row, uint32_t server)
 {
+    if (row->split == SPLIT_ENDED)
+        return SHARD_NONE;
     if (row->primary == server)
         return SHARD_PRIMARY;
     return shard_has_backup(row, server)    ? SHARD_BACKUP
@@ -61,13 +63,54 @@ static bool can_follow(const struct shard *old, const struct shard *new, uint32_
 static bool can_adopt(const struct control *control, const struct cluster_config *config)
 {
     const struct cluster_config *old = control->config;
-    if (old->shard_count != config->shard_count || config->lease_ms == 0)
-        return false;
+    const uint32_t server = control->common->server;
     for (uint32_t i = 0; i < old->shard_count; i++) {
-        if (!can_follow(&old->shards[i], &config->shards[i], control->common->server))
+        if (control->shards[i] && !cluster_shard(config, old->shards[i].id))
+            return false; /* it was ended before */
+    }
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        const struct shard *row = &config->shards[i], *before = cluster_shard(old, row->id);
+        const bool follows =
+            before ? can_follow(before, row, server)
+                   : cluster_parent(config, row) || role_of(row, server) == SHARD_NONE;
+        if (!follows)
             return false;
     }
-    return true;
+    return config->lease_ms != 0;
+}
+
+/* What is kept by position goes to where the shards stand now. */
+static int move_places(struct control *control, const struct cluster_config *config)
+{
+    const struct cluster_config *old = control->config;
+    const uint32_t count = config->shard_count;
+    struct shard_state **shards = calloc(count, sizeof(struct shard_state *));
+    struct adopt_shard *places = calloc(count, sizeof *places);
+    uint64_t *needs = calloc(count, sizeof *needs);
+    if (!shards || !places || !needs) {
+        free(shards);
+        free(places);
+        free(needs);
+        return ROWAN_ENOMEM;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct shard *row = cluster_shard(old, config->shards[i].id);
+        if (!row)
+            continue;
+        shards[i] = control->shards[row - old->shards];
+        places[i] = control->adoption.shards[row - old->shards];
+        needs[i] = control->commit_needs[row - old->shards];
+    }
+    free(control->shards);
+    free(control->adoption.shards);
+    free(control->commit_needs);
+    control->shards = shards;
+    control->adoption.shards = places;
+    control->commit_needs = needs;
+    control->commit_position = 0;
+    for (struct control_link *link = control->links.first; link; link = link->place.next)
+        link->settled_next = 0;
+    return 0;
 }
 
 /* Does the replica that there was leave? Of one that fills only epochs tell whether it was none meanwhile. */
@@ -105,12 +148,19 @@ void control_adopt_begin(struct control *control, struct cluster_config *config)
                     "the configuration changes shards in a way that this version cannot follow");
         return;
     }
-    for (uint32_t i = 0; i < config->shard_count; i++) {
+    int error = move_places(control, config);
+    for (uint32_t i = 0; i < config->shard_count && !error; i++) {
+        const struct shard *row = &config->shards[i];
         if (control->shards[i] &&
-            leaves(&control->config->shards[i], &config->shards[i], control->common->server))
+            leaves(cluster_shard(control->config, row->id), row, control->common->server))
             adoption->shards[i].leaves = true;
     }
-    const int error = shut_out_removed(control, config);
+    if (error) {
+        cluster_release(config);
+        server_fail(control->common, error, ADOPT_NO_MEMORY);
+        return;
+    }
+    error = shut_out_removed(control, config);
     cluster_release(control->config);
     control->config = config;
     adoption->step = ADOPT_SHUT_OUT;
@@ -124,7 +174,7 @@ void control_adopt_begin(struct control *control, struct cluster_config *config)
 
 static bool leads(const struct control *control, const struct shard *row)
 {
-    return row->primary == control->common->server;
+    return role_of(row, control->common->server) == SHARD_PRIMARY;
 }
 
 /* The workers have a new configuration. What one of them leads no longer it gives back by itself. */
@@ -164,7 +214,7 @@ static int ask_digest(struct control *control, uint32_t position)
     struct adopt_shard *at = &control->adoption.shards[position];
     at->place = ADOPT_ASKED;
     return command_push(
-        &digest_role(control->digests[id % control->options.digests])->inbox,
+        &digest_role(control->digests[control->shards[position]->digest])->inbox,
         &(struct command){.kind = COMMAND_RELEASE, .release = {.shard = id, .leaves = at->leaves}});
 }
 
@@ -179,6 +229,10 @@ static int forget(struct control *control, uint32_t position)
     control->commit_needs[position] = 0;
     control->adoption.shards[position].place = ADOPT_WITH_OWNER;
     control->adoption.shards[position].leaves = false;
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        if (control->shards[i] && control->shards[i]->parent == shard->id)
+            atomic_store_explicit(&control->shards[i]->parent, SHARD_NO_ID, memory_order_relaxed);
+    }
     return command_push(&clean_role(control->clean)->inbox,
                         &(struct command){.kind = COMMAND_SHARD, .shard = shard});
 }
@@ -224,36 +278,44 @@ static int ask_clean(struct control *control)
 
 /* --- ROLES --- */
 
-/* Of that shard this server has nothing yet. Its row is durable before this is answered (STORE). */
-static int open_filling(struct control *control, uint32_t position)
+/* Of that shard this server has nothing yet; or, of a child, what it has of its parent. Its row is durable before this is
+ * answered (STORE). */
+static int open_replica(struct control *control, uint32_t position)
 {
     struct server_common *common = control->common;
-    const struct shard *row = &control->config->shards[position];
+    const struct shard *row = &control->config->shards[position],
+                       *parent = cluster_parent(control->config, row);
     struct shard_state *shard;
     const int error = shard_state_create(common->pm, &common->format, row, common->server, &shard);
     if (error)
         return error;
     shard_fill(shard, store_allocations(common->store));
+    if (parent) {
+        shard->filling = false;
+        atomic_init(&shard->parent, parent->id);
+        atomic_init(&shard->version, version_make(row->epoch, 0)); /* the same at each replica */
+    }
+    shard->digest = control_digest_of(control, row);
     shard->live = store_live(common->store);
     store_replica_set(common->store, row->id,
-                      &(struct replica_row){.state = REPLICA_FILLING,
+                      &(struct replica_row){.state = parent ? REPLICA_FULL : REPLICA_FILLING,
                                             .first_epoch = shard->first_epoch,
                                             .first_allocation = shard->first_allocation,
                                             .settled = atomic_load(&shard->settled)});
     control->shards[position] = shard;
     control->adoption.shards[position].place = ADOPT_HERE;
-    log_event(LOG_INFO, "shard_fills", "shard=%u epoch=%u primary=%u", row->id, row->epoch,
-              row->primary);
+    log_event(LOG_INFO, parent ? "shard_split_off" : "shard_fills", "shard=%u epoch=%u primary=%u",
+              row->id, row->epoch, row->primary);
     return 0;
 }
 
-static int open_all_filling(struct control *control)
+static int open_all(struct control *control)
 {
     int error = 0;
     for (uint32_t i = 0; i < control->config->shard_count && !error; i++) {
         if (!control->shards[i] &&
-            shard_has_filling(&control->config->shards[i], control->common->server))
-            error = open_filling(control, i);
+            role_of(&control->config->shards[i], control->common->server) != SHARD_NONE)
+            error = open_replica(control, i);
     }
     return error;
 }
@@ -293,6 +355,7 @@ static int tell_epoch(struct control *control, uint32_t position)
         &(struct command){.kind = COMMAND_EPOCH,
                           .begun = {.shard = row->id,
                                     .epoch = row->epoch,
+                                    .frozen = row->split != SPLIT_NONE,
                                     .filling = shard_has_filling(row, control->common->server)}});
 }
 
@@ -309,7 +372,7 @@ static int ask_roles(struct control *control)
 
 static int tell_owners(struct control *control)
 {
-    int error = open_all_filling(control);
+    int error = open_all(control);
     for (uint32_t i = 0; i < control->config->shard_count && !error; i++) {
         if (!control->shards[i])
             continue;

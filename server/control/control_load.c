@@ -23,11 +23,9 @@ struct owners {
     uint64_t passed_ns;
 };
 
-static struct owner *owner_of(const struct control *control, struct owners *owners,
-                              const struct shard_state *shard)
+static struct owner *owner_of(struct owners *owners, const struct shard_state *shard)
 {
-    return shard->primary ? &owners->workers[shard->worker]
-                          : &owners->digests[shard->id % control->options.digests];
+    return shard->primary ? &owners->workers[shard->worker] : &owners->digests[shard->digest];
 }
 
 static uint64_t work_since(const struct shard_state *shard)
@@ -56,7 +54,7 @@ static void measure_owners(struct control *control, struct owners *owners)
             busy_since(digest_role(control->digests[i]), &load->digest_ns[i]);
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
         if (control->shards[i])
-            owner_of(control, owners, control->shards[i])->work += work_since(control->shards[i]);
+            owner_of(owners, control->shards[i])->work += work_since(control->shards[i]);
     }
 }
 
@@ -77,7 +75,7 @@ static bool measure(struct control *control, struct owners *owners, struct shard
                     Rowan__ShardLoad *row)
 {
     struct work *work = &shard->work;
-    const struct owner *owner = owner_of(control, owners, shard);
+    const struct owner *owner = owner_of(owners, shard);
     const uint32_t epoch = shard->epoch;
     const uint64_t since = work_since(shard);
     const bool changed = work->told_epoch != epoch;

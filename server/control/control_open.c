@@ -272,13 +272,15 @@ static int hand_out_shard(struct control *control, uint32_t position)
     /* The same at each replica: what of earlier epochs was found differs, as tombstones go. */
     if (row->epoch > 1)
         atomic_store_explicit(&shard->version, version_make(row->epoch, 0), memory_order_relaxed);
+    shard->digest = control_digest_of(control, row);
+    control->shards[position] = shard;
     int error = command_push(&control_owner(control, row)->inbox,
                              &(struct command){.kind = COMMAND_SHARD, .shard = shard});
     if (error) {
+        control->shards[position] = NULL;
         shard_state_destroy(shard);
         return error;
     }
-    control->shards[position] = shard;
     return control_tell_clean(control, row, shard);
 }
 

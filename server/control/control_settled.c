@@ -25,7 +25,7 @@ static void tell_digest(struct control *control, const struct shard_state *shard
         commit <= atomic_load_explicit(&shard->commit, memory_order_relaxed))
         return;
     /* If there is no memory: the primary is asked again. */
-    (void)command_push(&digest_role(control->digests[shard->id % control->options.digests])->inbox,
+    (void)command_push(&digest_role(control->digests[shard->digest])->inbox,
                        &(struct command){.kind = COMMAND_BEGUN,
                                          .begun = {.shard = shard->id, .epoch = shard->epoch}});
 }

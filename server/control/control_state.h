@@ -168,7 +168,7 @@ struct control {
     struct store_format format;
     struct recover *recover;
     struct pm_ticket run_ticket;
-    struct shard_state **shards; /* by position in the first configuration; NULL: not here */
+    struct shard_state **shards; /* by position in `config`; NULL: not here */
 
     /* control_zone.c */
     struct fabric_zone *zone;
@@ -214,6 +214,15 @@ struct control {
 /* Sends a control message; one that cannot be sent now is dropped, with a line in the log. Errors:
  * those of fabric_send, ROWAN_ENOMEM. */
 int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMessage *message);
+
+/* The digest role that has the shard where this server backs it: that of its parent, if it is split off from one that is here. */
+static inline uint32_t control_digest_of(const struct control *control, const struct shard *row)
+{
+    const struct shard *parent = cluster_parent(control->config, row);
+    const struct shard_state *known =
+        parent ? control->shards[parent - control->config->shards] : NULL;
+    return known ? known->digest : (parent ? parent : row)->id % control->options.digests;
+}
 
 /* The owner of a shard that this server holds: the worker that leads it, or the digest role that applies it. */
 struct role *control_owner(struct control *control, const struct shard *row);

@@ -34,6 +34,7 @@
 #include "common/base/log.h"
 #include "server/digest/digest_state.h"
 #include "server/shard/apply.h"
+#include "server/shard/split.h"
 
 /* How soon to ask again for versions that are missing; twice as long each time, up to the second. */
 #define DIGEST_ASK_MIN_NS NS_PER_S
@@ -362,6 +363,7 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
     if (digest->current && shard->landed_in < digest->current->number)
         shard->landed_in = 0;
     digest->shards[shard->id] = shard;
+    digest->frozen += shard->frozen;
     digest_tail_take(digest, shard);
     LIST_APPEND(&digest->owned, shard, owned_link);
 }
@@ -406,6 +408,46 @@ static void begin_suffixes(struct digest *digest)
     }
 }
 
+/* --- shards that are split --- */
+
+static void freeze(struct digest *digest, struct shard_state *shard, bool frozen)
+{
+    digest->frozen = digest->frozen + frozen - shard->frozen;
+    shard->frozen = frozen;
+}
+
+static bool copy_some(struct digest *digest, struct shard_state *parent, uint64_t *wake_ns)
+{
+    struct split_owner owner = {
+        .common = digest->common, .log = &digest->log, .key = digest->key, .parent = parent};
+    for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next) {
+        if (atomic_load_explicit(&shard->parent, memory_order_relaxed) == parent->id)
+            owner.children[owner.children[0] != NULL] = shard;
+    }
+    struct shard_state **child = owner.children;
+    if (child[1] && child[1]->work.first_slot < child[0]->work.first_slot) {
+        struct shard_state *high = child[0];
+        child[0] = child[1];
+        child[1] = high;
+    }
+    const bool any = split_step(&owner, digest->now_ns, wake_ns);
+    digest->copied |= any;
+    if (split_tells(parent, digest->now_ns, wake_ns))
+        role_copied(&digest->role, parent->id, parent->epoch);
+    return any;
+}
+
+static bool split_some(struct digest *digest, uint64_t *wake_ns)
+{
+    bool any = false;
+    struct shard_state *shard = digest->frozen ? digest->owned.first : NULL;
+    for (; shard; shard = shard->owned_link.next) {
+        if (shard->frozen)
+            any |= copy_some(digest, shard, wake_ns);
+    }
+    return any;
+}
+
 static void execute_commands(struct digest *digest)
 {
     struct command command;
@@ -424,6 +466,7 @@ static void execute_commands(struct digest *digest)
         } else if (command.kind == COMMAND_EPOCH) {
             digest->shards[command.begun.shard]->epoch = command.begun.epoch;
             digest->shards[command.begun.shard]->filling = command.begun.filling;
+            freeze(digest, digest->shards[command.begun.shard], command.begun.frozen);
         } else if (command.kind == COMMAND_RELEASE) {
             digest_release(digest, &command.release);
         } else {
@@ -485,6 +528,7 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     if (digest->role.part)
         busy |= recover_help(&digest->role.part, now_ns, wake_ns);
     busy |= digest_store_poll(digest, wake_ns);
+    busy |= split_some(digest, wake_ns);
     busy |= digest_release_poll(digest);
     busy |= digest_tail_answer(digest);
     if (digest->missing.first || digest->gap != DIGEST_NOWHERE)

@@ -5,6 +5,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "server/digest/digest_state.h"
+#include "server/shard/split.h"
 
 void digest_release(struct digest *digest, const struct command_release *release)
 {
@@ -20,6 +21,8 @@ static void leave_lists(struct digest *digest, struct shard_state *shard)
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed))
         LIST_REMOVE(&digest->missing, shard, missing_link);
     digest->shards[shard->id] = NULL;
+    digest->frozen -= shard->frozen;
+    split_forget(shard);
 }
 
 /* They are the old primary's, or will be asked again. */

@@ -40,6 +40,7 @@ struct digest {
     uint32_t suffixes; /* of its shards, those whose uncommitted suffix is held (D6) */
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this role owns */
     struct shard_list owned;                     /* the same, a list */
+    uint32_t frozen;                             /* of these, those that are split */
     struct join join;
     bool join_ready;
     struct log log; /* of joined entries, and of those that come by message */

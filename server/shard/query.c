@@ -82,7 +82,7 @@ static bool checksum_step(struct query_checksum *query, const struct shard_state
     const bool reconciling = version_epoch(commit) < shard->epoch ||
                              atomic_load_explicit(&shard->recovering, memory_order_relaxed);
     query->busy = version != query->version || shard->in_flight.first || query->missing || hole ||
-                  reconciling;
+                  reconciling || shard->parent != SHARD_NO_ID; /* it does not have all of it yet */
     return !more || query->busy;
 }
 

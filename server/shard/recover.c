@@ -25,7 +25,7 @@
 
 static bool is_held(const struct shard *row, uint32_t server)
 {
-    return row->primary == server || shard_has_backup(row, server);
+    return row->split != SPLIT_ENDED && (row->primary == server || shard_has_backup(row, server));
 }
 
 static int add_shard(struct recover *recover, const struct recover_options *options,
@@ -45,6 +45,9 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     shard->state->live = store_live(common->store);
     if (shard->state->primary)
         recover_clients_lead(&recover->clients, row->id, row->epoch);
+    const struct shard *parent = cluster_parent(options->config, row);
+    if (parent)
+        atomic_init(&shard->state->parent, parent->id);
     shard->state->first_epoch = found.first_epoch;
     shard->state->first_allocation = found.first_allocation;
     shard->state->possibly_incomplete = recover_is_incomplete(options, row->id);

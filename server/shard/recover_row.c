@@ -32,6 +32,13 @@ int recover_row_read(const struct recover_options *options, const struct shard *
 {
     const struct replica_row found = store_replica(options->common->store, shard->id);
     uint32_t first = 0;
+    if (found.state == REPLICA_NONE && cluster_parent(options->config, shard)) {
+        /* Its parent was split by a configuration that nobody has served by yet. */
+        *row = (struct recover_row){.first_epoch = shard->epoch,
+                                    .first_allocation = store_allocations(options->common->store),
+                                    .settled = version_make(shard->epoch, 0) - 1};
+        return 0;
+    }
     int error = first_epoch(options, &found, shard, &first);
     if (error)
         return error;
@@ -63,8 +70,7 @@ void recover_row_write(struct store *store, uint16_t shard, const struct shard_s
     if (state)
         row = (struct replica_row){.state = REPLICA_FULL,
                                    .first_epoch = state->first_epoch,
-                                   .first_allocation =
-                                       found.state == REPLICA_FULL ? found.first_allocation : 0,
+                                   .first_allocation = state->first_allocation,
                                    .settled = settled_after(&found, state)};
     if (found.state != row.state || found.first_epoch != row.first_epoch ||
         found.settled != row.settled)

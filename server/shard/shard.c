@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/error.h"
+#include "server/shard/split.h"
 
 int shard_state_create(const struct pm *pm, const struct entry_format *format,
                        const struct shard *description, uint32_t server, struct shard_state **out)
@@ -12,6 +13,8 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     if (!shard)
         return ROWAN_ENOMEM;
     shard->id = description->id;
+    atomic_init(&shard->parent, SHARD_NO_ID);
+    shard->frozen = description->split != SPLIT_NONE;
     shard->primary = description->primary == server;
     shard->worker = description->worker;
     shard->epoch = description->epoch;
@@ -75,6 +78,7 @@ void shard_state_destroy(struct shard_state *shard)
 {
     if (!shard)
         return;
+    split_forget(shard);
     records_fini(&shard->records);
     suffix_clear(&shard->suffix);
     completed_clear(&shard->completed);

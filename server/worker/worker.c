@@ -41,6 +41,7 @@
 #include "server/worker/worker_reconcile.h"
 #include "server/worker/worker_reply.h"
 #include "server/worker/worker_settled.h"
+#include "server/worker/worker_split.h"
 #include "server/worker/worker_write.h"
 
 /* --- events --- */
@@ -396,6 +397,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= worker_epoch_depose(worker, now_ns, wake_ns);
     busy |= worker_reconcile_poll(worker, now_ns, wake_ns);
     busy |= worker_fill_poll(worker, clients, now_ns, wake_ns);
+    busy |= worker_split_poll(worker, clients, now_ns, wake_ns);
     busy |= worker_fetch_poll(worker, now_ns, wake_ns);
     busy |= worker_settled_poll(worker, now_ns, wake_ns);
     busy |= worker_commit_poll(worker, now_ns, wake_ns);

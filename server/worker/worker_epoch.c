@@ -19,6 +19,8 @@
  *      outcome is in doubt: its client's connection ends, and it is in the uncommitted suffix.
  *  Z7  What is given back is a full backup's: all of its log is durable and lies in closed segments (digest_release.c); the
  *      index, the contiguous prefix and the suffix have every version that was handed out, and so do the completion records.
+ *  Z9  A child of a shard that is split begins its epoch when its parent has begun the one in which nobody writes it: all that the
+ *      parent has is reconciled then, and its completion records are the child's as well.
  *  Z8  When all shards whose epochs began together are reconciled, the log is closed once: what is in an open segment is not
  *      settled, and if nobody writes any more nothing else closes it. Backups wait for it to let tombstones go.
  *
@@ -31,6 +33,7 @@
 
 #include "common/base/error.h"
 #include "server/shard/apply.h"
+#include "server/shard/split.h"
 #include "server/worker/worker_client.h"
 #include "server/worker/worker_commit.h"
 #include "server/worker/worker_fetch.h"
@@ -75,6 +78,14 @@ static void depose(struct worker *worker, struct shard_state *shard)
     worker->cut_ns = 0;
 }
 
+/* How far each peer was told goes by positions of shards, which are others now. */
+static void tell_settled_again(struct worker *worker)
+{
+    for (uint32_t i = 0; i < worker->peer_count; i++)
+        worker->peers[i].settled_next = 0;
+    worker->settled_owed = true;
+}
+
 void worker_epoch_adopt(struct worker *worker, const struct cluster_config *before)
 {
     for (uint32_t i = 0; before && i < worker->config->shard_count; i++) {
@@ -88,10 +99,13 @@ void worker_epoch_adopt(struct worker *worker, const struct cluster_config *befo
         leave_out(worker, shard, row);
         worker_reconcile_abort(worker, shard);
         if (!shard->deposed &&
-            (row->primary != worker->common->server || row->worker != worker->number))
+            (row->split == SPLIT_ENDED || row->primary != worker->common->server ||
+             row->worker != worker->number))
             depose(worker, shard);
     }
     worker_peer_configure(worker);
+    if (before && before->shard_count != worker->config->shard_count)
+        tell_settled_again(worker);
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         const struct shard_state *shard = shard_at(worker, i);
         if (shard && shard->next_epoch && !shard->deposed)
@@ -140,8 +154,30 @@ static void end_epoch(struct shard_state *shard)
     memset(shard->told, 0, sizeof shard->told);
 }
 
+/* Z9. Its parent, which may be on its way here. */
+static const struct shard_state *parent_of(const struct worker *worker,
+                                           const struct shard_state *shard, bool *waits)
+{
+    const struct shard *row = cluster_shard(worker->config, shard->id),
+                       *above = cluster_parent(worker->config, row);
+    const struct shard_state *parent = above ? worker->shards[above->id] : NULL;
+    *waits = above && (!parent || !parent->begun || parent->next_epoch);
+    return parent;
+}
+
+static void inherit(struct worker *worker, struct shard_state *shard)
+{
+    bool waits;
+    const struct shard_state *parent = parent_of(worker, shard, &waits);
+    const int error = parent ? split_inherit(shard, parent) : 0;
+    if (error)
+        server_fail(worker->common, error, "no memory for the completion records of a shard");
+}
+
 static void begin_epoch(struct worker *worker, struct shard_state *shard)
 {
+    inherit(worker, shard);
+    shard->frozen = cluster_shard(worker->config, shard->id)->split != SPLIT_NONE;
     if (shard->epoch != shard->next_epoch) {
         end_epoch(shard);
         shard->epoch = shard->next_epoch;
@@ -239,6 +275,7 @@ static bool keep_in_flight(struct worker *worker, struct shard_state *shard)
 static void give_back(struct worker *worker, struct shard_state *shard)
 {
     worker_fill_forget(worker, shard);
+    split_forget(shard);
     worker_fetch_forget(worker, shard->id);
     worker_commit_forget(worker, shard);
     queries_refuse(&worker->queries, shard);
@@ -342,7 +379,11 @@ bool worker_epoch_poll(struct worker *worker)
     any |= worker->unsettled && !worker->changing && close_begun(worker);
     for (uint32_t i = 0; worker->changing && i < worker->config->shard_count; i++) {
         struct shard_state *shard = shard_at(worker, i);
+        bool waits = false;
         if (!shard || !shard->ending || shard->in_flight.first)
+            continue;
+        (void)parent_of(worker, shard, &waits);
+        if (waits)
             continue;
         begin_epoch(worker, shard);
         any = true;

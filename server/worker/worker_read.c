@@ -60,6 +60,9 @@ bool worker_read(struct worker *worker, const struct request *request)
     unsigned count = 1;
     uint64_t offset = index_find_hinted(request->shard->index, request->hint, request->hash,
                                         request->key, asked->key_bytes);
+    if (offset == 0)
+        offset = worker_find_in_parent(worker, request->shard, request->hash, request->key,
+                                       asked->key_bytes);
     int status = worker_object(worker, offset, &header);
     if (!status) {
         reply.version = header.version;

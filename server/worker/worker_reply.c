@@ -78,6 +78,8 @@ static __attribute__((noinline)) int why_not(const struct worker *worker,
 {
     if (!shard)
         return absent(worker, request);
+    if (shard->frozen)
+        return ROWAN_ENOTMINE;
     if (shard->epoch != request->epoch)
         return request->epoch == shard->next_epoch ? ROWAN_EBUSY : ROWAN_EEPOCH;
     return !worker->lease_over && shard->deposed ? absent(worker, request) : ROWAN_EBUSY;
@@ -87,7 +89,7 @@ int worker_find_shard(struct worker *worker, const struct message_request *reque
                       struct shard_state **out)
 {
     struct shard_state *shard = worker->shards[request->shard];
-    if (!shard || shard->epoch != request->epoch || worker->lease_over ||
+    if (!shard || shard->epoch != request->epoch || shard->frozen || worker->lease_over ||
         atomic_load_explicit(&shard->recovering, memory_order_relaxed))
         return why_not(worker, shard, request);
     *out = shard;
@@ -99,6 +101,17 @@ int worker_check_slot(const struct worker *worker, const struct request *request
     uint16_t slot = slot_of_key(request->key, request->header.key_bytes);
     const struct shard *shard = cluster_shard_of_slot(worker->config, slot);
     return shard->id == request->header.shard ? 0 : ROWAN_ENOTMINE;
+}
+
+uint64_t worker_find_in_parent(const struct worker *worker, const struct shard_state *shard,
+                               uint64_t hash, const uint8_t *key, uint32_t key_bytes)
+{
+    const struct shard_state *parent =
+        worker->shards[atomic_load_explicit(&shard->parent, memory_order_relaxed)];
+    if (!parent ||
+        cluster_shard_of_slot(worker->config, slot_of_key(key, key_bytes))->id != shard->id)
+        return 0;
+    return index_find(parent->index, hash, key, key_bytes);
 }
 
 void worker_release(struct client_link *client, uint64_t message)

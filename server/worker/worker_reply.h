@@ -26,6 +26,11 @@ int worker_check_slot(const struct worker *worker, const struct request *request
 int worker_find_shard(struct worker *worker, const struct message_request *request,
                       struct shard_state **out);
 
+/* What a shard that was split off has of that key in its parent, as long as that is here (server/shard/split.h); 0: nothing. For
+ * whoever has not found it in the shard. */
+uint64_t worker_find_in_parent(const struct worker *worker, const struct shard_state *shard,
+                               uint64_t hash, const uint8_t *key, uint32_t key_bytes);
+
 /* One writer: a plain increment, made readable by other threads. */
 static inline void worker_count(_Atomic uint64_t *counter)
 {

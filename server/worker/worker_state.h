@@ -3,7 +3,7 @@
  * The files form layers. Each calls only those in front of it in this list, which test/checks enforces by
  * their headers: worker_reply, worker_read, worker_peer, worker_commit, worker_write, worker_client,
  * worker_fetch, worker_reconcile_take,
- * worker_reconcile, worker_fill, worker_epoch, worker.
+ * worker_reconcile, worker_fill, worker_split, worker_epoch, worker.
  *
  * Batches. Every poll that sends entries has a number, the batch. An entry of batch n goes to all
  * backups of its shard, and to the local map, as part of batch n. For each of these places the
@@ -20,6 +20,7 @@
 #include "server/shard/block_list.h"
 #include "server/store/log.h"
 #include "server/worker/clients.h"
+#include "server/worker/pace.h"
 #include "server/worker/worker.h"
 #include "server/worker/write_op.h"
 
@@ -289,12 +290,13 @@ struct worker {
     struct reconciliations *reconciliations; /* NULL: every shard is reconciled */
     bool holds_suffixes;                     /* that may be cleaned: W12 */
     struct fills *fills;                     /* NULL: nothing was ever to be filled */
-    bool fill_wanted;                        /* some shard has a replica that fills, or had */
-    bool fill_without_memory;                /* some filling could not begin */
-    uint32_t changing;                       /* shards whose next epoch is known */
-    uint32_t landed;                         /* shards of which something is in the backup log */
-    bool unsettled;                          /* an epoch began since the log was closed for that */
-    uint32_t deposed;                        /* shards that are to be given back */
+    struct pace split_pace;
+    bool fill_wanted;         /* some shard has a replica that fills, or had */
+    bool fill_without_memory; /* some filling could not begin */
+    uint32_t changing;        /* shards whose next epoch is known */
+    uint32_t landed;          /* shards of which something is in the backup log */
+    bool unsettled;           /* an epoch began since the log was closed for that */
+    uint32_t deposed;         /* shards that are to be given back */
     uint64_t cut_ns; /* then: when connections that hold that up are closed; 0: not decided */
 
     bool settled_news;   /* some replica has settled more */

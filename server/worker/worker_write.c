@@ -102,6 +102,8 @@ static int judge(struct worker *worker, const struct shard_state *shard, uint64_
 {
     struct entry_header header;
     uint64_t offset = index_find(shard->index, hash, key, request->key_bytes);
+    if (offset == 0)
+        offset = worker_find_in_parent(worker, shard, hash, key, request->key_bytes);
     int error = worker_object(worker, offset, &header);
     if (error == ROWAN_EDAMAGED)
         return error;

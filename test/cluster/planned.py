@@ -20,6 +20,7 @@ MANY = 100_000 * min(DIVISOR, 4)  # records: filling takes longer than to see it
 class Planned(Failing):
     def __init__(self, name, *options, **work):
         super().__init__(name, "--replicas", str(REPLICAS), *options, **work)
+        self.ok("balance", "off")  # it changes terms, too
 
     def whole(self, full=REPLICAS):
         return super().whole(full)

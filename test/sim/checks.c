@@ -167,6 +167,7 @@ static void look_at_registry(struct checks *checks)
         checks->terms = checks_grow(checks->terms, &checks->term_room, sizeof *checks->terms);
     checks->terms[checks->term_count++] = config->term;
     checks_loss_config(checks, config);
+    checks_split_config(checks, config);
     count_changes(checks, config);
     cluster_release(checks->config);
     checks->config = config;

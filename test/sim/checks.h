@@ -72,6 +72,7 @@ struct checks_counts {
     uint64_t from_checkpoint; /* starts that took index items of one */
     uint64_t promoted;        /* shards that got another primary, of those before */
     uint64_t refilled;        /* replicas that filled and became full */
+    uint64_t split_off;       /* shards, from others */
 };
 struct checks_counts checks_counts(const struct checks *checks);
 

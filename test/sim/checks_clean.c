@@ -74,6 +74,8 @@ static bool is_left(const struct checks_server *server, const struct checks_entr
 {
     const struct checks *checks = server->checks;
     const struct row row = row_in_pm(server, entry->header.shard);
+    if (checks->gone[entry->header.shard])
+        return false;
     const bool of_before = version_epoch(entry->header.version) < row.first_epoch;
     for (uint32_t at = entry->copies; at; at = checks->copies[at].next) {
         const struct checks_copy *copy = &checks->copies[at];

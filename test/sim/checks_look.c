@@ -72,7 +72,7 @@ static bool is_late(const struct checks *checks, const struct shard *shard, uint
 {
     bool late = checks_in_doubt(checks, shard->id, version_epoch(version));
     for (uint32_t i = checks->loss_count; i > 0 && !late; i--)
-        late = checks->losses[i - 1].shard == shard->id &&
+        late = checks_is_of(checks, shard->id, checks->losses[i - 1].shard) &&
                version < checks->losses[i - 1].loss.version;
     return late;
 }
@@ -83,7 +83,7 @@ static void version_told(struct checks *checks, uint32_t number, uint64_t versio
     struct checks_key *key = &checks->keys[number];
     const struct shard *shard = cluster_shard_of_slot(checks->config, key->slot);
     const bool late = is_late(checks, shard, version);
-    struct checks_entry *entry = checks_entry(checks, shard->id, version);
+    struct checks_entry *entry = checks_entry_of(checks, shard->id, version);
     if (!entry)
         checks_fail(checks, "C2", number, shard->id,
                     "version %lx of shard %u was %s, and nobody has stored it", version, shard->id,
@@ -159,17 +159,16 @@ static bool may_go(struct checks *checks, const struct checks_entry *entry, uint
 /* The index has nothing: is the newest that it must have had a tombstone, and gone by right (C5)? It may have come and gone
  * since the last look. */
 static bool has_gone(struct checks *checks, const struct checks_key *key,
-                     const struct shard_state *shard, uint32_t server)
+                     const struct shard_state *shard, uint32_t server, uint64_t settled)
 {
-    const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
     const struct checks_entry *newest = NULL;
     uint64_t version = key->shown[server];
     if (version < key->settled && key->settled <= settled)
         version = key->settled;
     for (uint32_t at = key->last_entry; at; at = checks->entries[at].next_of_key) {
         const struct checks_entry *entry = &checks->entries[at];
-        if (entry->header.shard == shard->id && entry->header.version >= version &&
-            entry->header.version <= settled &&
+        if (checks_is_of(checks, shard->id, entry->header.shard) &&
+            entry->header.version >= version && entry->header.version <= settled &&
             (!newest || entry->header.version > newest->header.version))
             newest = entry;
     }
@@ -178,7 +177,22 @@ static bool has_gone(struct checks *checks, const struct checks_key *key,
         version_epoch(newest->header.version) < shard->first_epoch)
         return true;
     return may_go(checks, newest, server) ||
-           may_go(checks, checks_entry(checks, shard->id, version), server);
+           may_go(checks, checks_entry_of(checks, shard->id, version), server);
+}
+
+static const struct shard_state *parent_of(const struct control *control,
+                                           const struct shard_state *shard)
+{
+    return checks_shard(control, atomic_load_explicit(&shard->parent, memory_order_relaxed));
+}
+
+/* Up to where the index, with its parent's, has all. Of epochs before its first the parent knows. */
+static uint64_t settled_of(const struct shard_state *shard, const struct shard_state *parent)
+{
+    const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
+    return parent && version_epoch(settled) < shard->first_epoch
+               ? atomic_load_explicit(&parent->settled, memory_order_relaxed)
+               : settled;
 }
 
 static void look_at_item(struct checks *checks, uint32_t number, uint32_t server)
@@ -193,7 +207,11 @@ static void look_at_item(struct checks *checks, uint32_t number, uint32_t server
         return;
     }
     checks->counts.looks++;
+    const struct shard_state *parent = parent_of(control, shard);
     uint64_t offset = index_find(shard->index, key->hash, key->bytes, key->count), version = 0;
+    const bool own = offset;
+    if (!own && parent)
+        offset = index_find(parent->index, key->hash, key->bytes, key->count);
     if (offset) {
         struct checks_entry *entry = checks_entry_at(checks, server, offset);
         if (!entry || entry->key != number) {
@@ -204,13 +222,13 @@ static void look_at_item(struct checks *checks, uint32_t number, uint32_t server
             return;
         }
         version = entry->header.version;
-        checks_suffix_indexed(checks, shard, server, entry);
+        checks_suffix_indexed(checks, own ? shard : parent, server, entry);
         if (shard->primary && !checks_in_doubt(checks, shard->id, shard->epoch) &&
             !atomic_load_explicit(&shard->recovering, memory_order_relaxed))
             check_shown(checks, number, entry, server);
     }
-    const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
-    if (!offset && has_gone(checks, key, shard, server))
+    const uint64_t settled = settled_of(shard, parent);
+    if (!offset && has_gone(checks, key, shard, server, settled))
         return;
     uint64_t *shown = &key->shown[server];
     if (version < *shown)

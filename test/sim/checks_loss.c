@@ -29,6 +29,8 @@ static uint32_t replicas_of(const struct checks *checks, const struct shard *sha
 bool checks_is_replica(const struct checks *checks, uint16_t shard_id, uint32_t server)
 {
     const struct shard *shard = checks->config ? cluster_shard(checks->config, shard_id) : NULL;
+    if (checks->gone[shard_id])
+        return false;
     return !shard || replicas_of(checks, shard) >> server & 1;
 }
 
@@ -61,8 +63,9 @@ bool checks_is_held(struct checks *checks, const struct checks_entry *entry, uin
 
 bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry)
 {
-    const struct shard *shard =
-        checks->config ? cluster_shard(checks->config, entry->header.shard) : NULL;
+    const struct shard *shard = checks->config && !checks->gone[entry->header.shard]
+                                    ? cluster_shard(checks->config, entry->header.shard)
+                                    : NULL;
     for (uint32_t i = 0; shard && !entry->everywhere && i < checks->cluster->options.servers; i++) {
         if (replicas_of(checks, shard) >> i & 1 && !checks_is_held(checks, entry, i))
             return false;
@@ -111,7 +114,8 @@ static void add_loss(struct checks *checks, const struct shard *shard)
     checks->doubts[shard->id].lost = true;
     checks->counts.losses++;
     for (uint32_t i = 0; i < checks->entry_count; i++)
-        checks->entries[i].done &= checks->entries[i].header.shard != shard->id;
+        checks->entries[i].done &=
+            !checks_is_of(checks, shard->id, checks->entries[i].header.shard);
     for (uint32_t i = 0; i < checks->key_count; i++) {
         struct checks_key *key = &checks->keys[i];
         if (cluster_shard_of_slot(checks->config, key->slot)->id != shard->id)
@@ -162,7 +166,7 @@ uint32_t checks_losses(const struct checks *checks, uint32_t key, struct linear_
     uint16_t shard =
         checks->config ? cluster_shard_of_slot(checks->config, checks->keys[key].slot)->id : 0;
     for (uint32_t i = 0; i < checks->loss_count; i++) {
-        if (checks->losses[i].shard != shard)
+        if (!checks_is_of(checks, shard, checks->losses[i].shard))
             continue;
         ASSERT(count < room);
         out[count++] = checks->losses[i].loss;

@@ -6,6 +6,8 @@ static bool is_of_an_epoch_that_is_over(const struct checks *checks,
                                         const struct entry_header *header)
 {
     const struct shard *row = checks->config ? cluster_shard(checks->config, header->shard) : NULL;
+    if (checks->gone[header->shard])
+        return true;
     return checks->cluster->options.lease_ms && row && version_epoch(header->version) < row->epoch;
 }
 

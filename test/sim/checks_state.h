@@ -129,8 +129,10 @@ struct checks {
     uint32_t by_version[CHECKS_BUCKETS], by_operation[CHECKS_BUCKETS];
     uint32_t unsettled[UINT16_MAX + 1]; /* by shard: entries that no commit version has covered */
     struct checks_doubt doubts[UINT16_MAX + 1]; /* by shard */
-    bool lost_unfenced; /* a power loss took something, and nothing is fenced */
-    bool flips;         /* bits of a PM flip in this run (flips.h) */
+    uint32_t parents[UINT16_MAX + 1]; /* by shard: 1 + the one that it was split off from */
+    bool gone[UINT16_MAX + 1];        /* by shard: it was split, and its children have all */
+    bool lost_unfenced;               /* a power loss took something, and nothing is fenced */
+    bool flips;                       /* bits of a PM flip in this run (flips.h) */
     struct checks_loss *losses;
     uint32_t loss_count, loss_room;
     uint8_t *marks; /* for counting an entry's blocks */
@@ -252,6 +254,17 @@ void checks_loss_served(struct checks *checks, uint16_t shard, uint32_t epoch);
 /* Some replica may lack entries of this epoch of the shard, or that server does. */
 bool checks_in_doubt(const struct checks *checks, uint16_t shard, uint32_t epoch);
 bool checks_lost_at(const struct checks *checks, uint16_t shard, uint32_t server);
+
+/* --- checks_split.c --- */
+
+/* `next` was stored, and checks->config is the one before it. */
+void checks_split_config(struct checks *checks, const struct cluster_config *next);
+
+/* Is it that one, or was it split off from it, or from what was? */
+bool checks_is_of(const struct checks *checks, uint16_t shard, uint16_t ancestor);
+
+/* As checks_entry, of the shard or of what it was split off from. */
+struct checks_entry *checks_entry_of(struct checks *checks, uint16_t shard, uint64_t version);
 
 /* --- checks_commit.c --- */
 

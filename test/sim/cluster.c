@@ -483,6 +483,7 @@ bool sim_cluster_is_whole(const struct sim_cluster *cluster)
 {
     const struct cluster_config *config = sim_cluster_config(cluster);
     bool whole = config != NULL;
+    whole = whole && config->shard_count == config->served_count; /* none is being split */
     for (uint32_t i = 0; whole && i < config->shard_count; i++)
         whole = config->shards[i].backup_count + 1 == config->replicas &&
                 config->shards[i].filling_count == 0;

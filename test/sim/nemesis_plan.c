@@ -4,6 +4,7 @@
  * sent is late now and then, so that some of it is on its way when it is deposed. */
 #include <stdlib.h>
 
+#include "cm/split.h"
 #include "common/base/assert.h"
 #include "test/sim/nemesis_state.h"
 
@@ -98,8 +99,8 @@ static bool change_some(struct nemesis *nemesis, struct cluster_config *config)
     bool any = false;
     for (uint32_t i = 0; i < config->shard_count; i++) {
         struct shard *shard = &config->shards[i];
-        if (shard_is_kept(config, shard) || !nemesis_one_in(nemesis, one_in) ||
-            names_lost(nemesis, config, shard))
+        if (split_concerns(config, shard) || shard_is_kept(config, shard) ||
+            !nemesis_one_in(nemesis, one_in) || names_lost(nemesis, config, shard))
             continue;
         const enum change change = (enum change)nemesis_below(nemesis, CHANGES);
         if (!change_shard(nemesis, config, shard, change))
@@ -110,6 +111,27 @@ static bool change_some(struct nemesis *nemesis, struct cluster_config *config)
         any = true;
     }
     return any;
+}
+
+/* What `rowan split` asks for. The configuration becomes another one. */
+static bool split_some(struct nemesis *nemesis, struct cluster_config **config)
+{
+    static const struct loads loads; /* nobody has reported any */
+    const struct shard *shard = &(*config)->shards[nemesis_below(nemesis, (*config)->served_count)];
+    const struct cm_plan plan = {.kind = CM_PLAN_SPLIT,
+                                 .shard = shard->id,
+                                 .to = shard->first_slot + 1u +
+                                       (uint32_t)nemesis_below(nemesis, SLOT_COUNT / 4)};
+    char why[CM_MAX_DETAIL_BYTES];
+    struct cluster_config *split;
+    if (names_lost(nemesis, *config, shard) ||
+        split_refusal(&plan, *config, &loads, 0, why, sizeof why) ||
+        split_make(&plan, *config, &split))
+        return false;
+    cluster_release(*config);
+    *config = split;
+    nemesis->counts.planned++;
+    return true;
 }
 
 struct cluster_config *nemesis_stored_config(const struct nemesis *nemesis)
@@ -133,6 +155,8 @@ bool nemesis_plan(struct nemesis *nemesis)
     bool any = change_some(nemesis, config);
     if (any && nemesis_one_in(nemesis, 4))
         (void)change_some(nemesis, config);
+    if (nemesis_one_in(nemesis, 3))
+        any |= split_some(nemesis, &config);
     if (any) {
         config->term++;
         ASSERT(!cluster_finish(config));

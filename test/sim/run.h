@@ -47,6 +47,7 @@ struct run_counts {
     uint64_t from_checkpoint; /* starts */
     uint64_t promoted;        /* shards that got another primary, of those before */
     uint64_t refilled;        /* replicas that filled and became full */
+    uint64_t split_off;       /* shards, from others */
     uint64_t mutant;          /* times the mutant's place was reached */
     struct nemesis_counts nemesis;
     struct sim_network_counts network;

@@ -61,6 +61,7 @@ static void add(struct run_counts *sum, const struct run_counts *more)
     sum->from_checkpoint += more->from_checkpoint;
     sum->promoted += more->promoted;
     sum->refilled += more->refilled;
+    sum->split_off += more->split_off;
     sum->nemesis.removed += more->nemesis.removed;
     sum->nemesis.planned += more->nemesis.planned;
     sum->nemesis.emptied += more->nemesis.emptied;
@@ -186,26 +187,27 @@ static void tell_sum(const struct seeds *seeds)
     uint64_t count = seeds->options->to - seeds->options->from + 1;
     uint64_t hash =
         count == 1 ? seeds->hashes[0] : XXH3_64bits(seeds->hashes, count * sizeof *seeds->hashes);
-    printf(
-        "%" PRIu64 " seeds, %" PRIu64 " failed: %" PRIu64 " operations checked, %" PRIu64
-        " of them of unknown outcome, %" PRIu64 " others rejected; %" PRIu64 " faults: %" PRIu64
-        " crashes, %" PRIu64 " partitions, %" PRIu64 " power losses, %" PRIu64
-        " flipped bits, %" PRIu64 " torn landings, %" PRIu64 " lost fences; %" PRIu64
-        " shards without fences lost data, %" PRIu64 " keys went back; %" PRIu64
-        " fault sites fired; %" PRIu64 " index splits; %" PRIu64 " long entries written, %" PRIu64
-        " joined; %" PRIu64 " segments cleaned, %" PRIu64 " tombstones gone; %" PRIu64
-        " starts from checkpoints; %" PRIu64 " shards got another primary, %" PRIu64
-        " replicas filled, %" PRIu64 " servers removed while they ran, %" PRIu64
-        " planned changes, %" PRIu64 " PMs lost, %" PRIu64 " new addresses; %" PRIu64
-        " rounds; %.0f simulated seconds, %.1f in a wall "
-        "second; trace hash %016" PRIx64 "\n",
-        seeds->done, seeds->failures, sum->operations, sum->unknown, sum->rejected,
-        sum->nemesis.faults, sum->nemesis.crashes, sum->nemesis.partitions,
-        sum->nemesis.power_losses, sum->nemesis.flips, sum->network.torn, sum->nemesis.lost_fences,
-        sum->losses, sum->turned_back, sum->fault_sites, sum->splits, sum->longs, sum->joined,
-        sum->cleaned, sum->tombstones, sum->from_checkpoint, sum->promoted, sum->refilled,
-        sum->nemesis.removed, sum->nemesis.planned, sum->nemesis.emptied, sum->nemesis.readdressed,
-        sum->rounds, simulated_s, simulated_s / took_s, hash);
+    printf("%" PRIu64 " seeds, %" PRIu64 " failed: %" PRIu64 " operations checked, %" PRIu64
+           " of them of unknown outcome, %" PRIu64 " others rejected; %" PRIu64 " faults: %" PRIu64
+           " crashes, %" PRIu64 " partitions, %" PRIu64 " power losses, %" PRIu64
+           " flipped bits, %" PRIu64 " torn landings, %" PRIu64 " lost fences; %" PRIu64
+           " shards without fences lost data, %" PRIu64 " keys went back; %" PRIu64
+           " fault sites fired; %" PRIu64 " index splits; %" PRIu64
+           " long entries written, %" PRIu64 " joined; %" PRIu64 " segments cleaned, %" PRIu64
+           " tombstones gone; %" PRIu64 " starts from checkpoints; %" PRIu64
+           " shards got another primary, %" PRIu64 " replicas filled, %" PRIu64
+           " shards split off, %" PRIu64 " servers removed while they ran, %" PRIu64
+           " planned changes, %" PRIu64 " PMs lost, %" PRIu64 " new addresses; %" PRIu64
+           " rounds; %.0f simulated seconds, %.1f in a wall "
+           "second; trace hash %016" PRIx64 "\n",
+           seeds->done, seeds->failures, sum->operations, sum->unknown, sum->rejected,
+           sum->nemesis.faults, sum->nemesis.crashes, sum->nemesis.partitions,
+           sum->nemesis.power_losses, sum->nemesis.flips, sum->network.torn,
+           sum->nemesis.lost_fences, sum->losses, sum->turned_back, sum->fault_sites, sum->splits,
+           sum->longs, sum->joined, sum->cleaned, sum->tombstones, sum->from_checkpoint,
+           sum->promoted, sum->refilled, sum->split_off, sum->nemesis.removed, sum->nemesis.planned,
+           sum->nemesis.emptied, sum->nemesis.readdressed, sum->rounds, simulated_s,
+           simulated_s / took_s, hash);
     if (seeds->options->mutant != MUTANT_COUNT)
         printf("the mutant's place was reached %" PRIu64 " times\n", sum->mutant);
 }

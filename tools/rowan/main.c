@@ -24,7 +24,7 @@ static const struct config_key keys[] = {
      "how long to try, in milliseconds, verify each shard; 0: 10000, verify 30000; at most 60000 "
      "but for status, shards and verify"},
     {"wait", CONFIG_BOOL, FIELD(wait), "no", 0, 0, NULL,
-     "drain, move: until that is over, with progress on standard error"},
+     "drain, move, split: until that is over, with progress on standard error"},
     {"json", CONFIG_BOOL, FIELD(json), "no", 0, 0, NULL, "print one JSON object and nothing else"},
 };
 
@@ -43,11 +43,12 @@ static const struct config_spec spec = {
         "  drain ID        its shards go to other servers, and it gets no more\n"
         "  remove ID       takes out a server that holds nothing, or does not run\n"
         "  move SHARD FROM TO   a replica, with the lead if FROM has it\n"
+        "  split SHARD [SLOT]   in two, at SLOT, or where that halves its load\n"
         "  balance on|off|dry-run   whether shards move by their load; at first they do\n"
         "Exit code: 0 done, 1 failed, 2 usage.",
     .positional = "get KEY | put KEY VALUE | put KEY --value-file FILE | del KEY | status | shards "
                   "| verify | add ID | drain ID | remove ID | move SHARD FROM TO "
-                  "| balance on|off|dry-run",
+                  "| split SHARD [SLOT] | balance on|off|dry-run",
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],
 };
@@ -55,17 +56,18 @@ static const struct config_spec spec = {
 struct command {
     const char *name;
     int words; /* itself included */
+    int more;  /* that it may have */
     uint64_t timeout_ms;
     command_function *run;
 };
 
 static const struct command commands[] = {
-    {"get", 2, 10000, command_get},         {"put", 3, 10000, command_put},
-    {"del", 2, 10000, command_del},         {"status", 1, 10000, command_status},
-    {"shards", 1, 10000, command_shards},   {"verify", 1, 30000, command_verify},
-    {"add", 2, 10000, command_plan},        {"drain", 2, 10000, command_plan},
-    {"remove", 2, 10000, command_plan},     {"move", 4, 10000, command_move},
-    {"balance", 2, 10000, command_balance},
+    {"get", 2, 0, 10000, command_get},         {"put", 3, 0, 10000, command_put},
+    {"del", 2, 0, 10000, command_del},         {"status", 1, 0, 10000, command_status},
+    {"shards", 1, 0, 10000, command_shards},   {"verify", 1, 0, 30000, command_verify},
+    {"add", 2, 0, 10000, command_plan},        {"drain", 2, 0, 10000, command_plan},
+    {"remove", 2, 0, 10000, command_plan},     {"move", 4, 0, 10000, command_move},
+    {"balance", 2, 0, 10000, command_balance}, {"split", 2, 1, 10000, command_split},
 };
 
 uint64_t command_open_ms(const struct rowan_settings *settings)
@@ -105,7 +107,7 @@ static int run(void *of, int argc, char **argv)
         return tool_usage("there is no such command");
     const struct command *command = &commands[i];
     int words = command->run == command_put && *settings->value_file ? 2 : command->words;
-    if (argc != words)
+    if (argc < words || argc > words + command->more)
         return tool_usage(argc < words ? "a key, value, shard or server is missing"
                                        : "too many words");
     if (words > 1 && settings->timeout_ms > ROWAN_MAX_TIMEOUT_MS)
@@ -115,7 +117,7 @@ static int run(void *of, int argc, char **argv)
     if (!admin_find_cm(settings->cm, settings->dir, cm, sizeof cm))
         return EXIT_FAILED;
     settings->cm = cm;
-    return command->run(settings, argv);
+    return command->run(settings, argv); /* behind the words is a NULL */
 }
 
 int main(int argc, char **argv)

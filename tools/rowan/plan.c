@@ -1,4 +1,4 @@
-/* add, drain, remove, move, balance: what an operator wants. The manager stores it; what it takes happens by itself. */
+/* add, drain, remove, move, split, balance: what an operator wants. The manager stores it; what it takes happens by itself. */
 #include <stdio.h>
 #include <string.h>
 
@@ -106,7 +106,7 @@ int command_plan(const struct rowan_settings *settings, char **words)
     if (!parse_number(words[1], CLUSTER_MAX_SERVER, &plan.server) || plan.server == 0)
         return tool_usage("a server is named by its number");
     if (settings->wait && plan.kind != ROWAN__PLAN__KIND__DRAIN)
-        return tool_usage("--wait is for drain and move");
+        return tool_usage("--wait is for drain, move and split");
     return carry_out(settings, words[0], &plan, wait_drained, print_outcome);
 }
 
@@ -166,6 +166,51 @@ int command_move(const struct rowan_settings *settings, char **words)
         !parse_number(words[3], CLUSTER_MAX_SERVER, &plan.to))
         return tool_usage("a shard and the two servers are named by their numbers");
     return carry_out(settings, words[0], &plan, wait_moved, print_move);
+}
+
+/* --- a split --- */
+
+static const struct shard *splitting(const struct cluster_config *config, const Rowan__Plan *plan)
+{
+    const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
+    return shard && shard->split == SPLIT_PARENT ? shard : NULL;
+}
+
+static int wait_split(struct admin *admin, const Rowan__Plan *plan)
+{
+    struct progress progress;
+    int error = 0;
+    progress_init(&progress, clock_now_ns(clock_system()));
+    while (!error && splitting(admin_config(admin), plan)) {
+        const uint64_t now_ns = clock_now_ns(clock_system());
+        if (progress_due(&progress, now_ns))
+            progress_line(&progress, "split: shard %u is being copied", plan->shard);
+        error = admin_wait(admin, now_ns + NS_PER_S);
+    }
+    progress_end(&progress);
+    return error;
+}
+
+static int print_split(const struct cluster_config *config, const Rowan__Plan *plan, bool json)
+{
+    const bool under_way = splitting(config, plan);
+    if (json)
+        return tool_print_json(json_pack("{s:I, s:i, s:b, s:i}", "term", (json_int_t)config->term,
+                                         "shard", (int)plan->shard, "splitting", under_way,
+                                         "shards", (int)config->served_count));
+    printf("shard %u %s: %u shards are served\n", plan->shard,
+           under_way ? "is being split" : "is split", config->served_count);
+    return 0;
+}
+
+int command_split(const struct rowan_settings *settings, char **words)
+{
+    Rowan__Plan plan = ROWAN__PLAN__INIT;
+    plan.kind = ROWAN__PLAN__KIND__SPLIT;
+    if (!parse_number(words[1], CLUSTER_MAX_SHARDS - 1, &plan.shard) ||
+        (words[2] && (!parse_number(words[2], SLOT_COUNT - 1, &plan.to) || plan.to == 0)))
+        return tool_usage("a shard is named by its number, and a slot is from 1 to 16383");
+    return carry_out(settings, words[0], &plan, wait_split, print_split);
 }
 
 /* --- balancing --- */

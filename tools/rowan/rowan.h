@@ -17,10 +17,10 @@ struct rowan_settings {
 /* A command, whose name is words[0]. Returns the program's exit code. */
 typedef int command_function(const struct rowan_settings *settings, char **words);
 
-command_function command_get, command_put, command_del;       /* data.c */
-command_function command_status, command_shards;              /* status.c */
-command_function command_verify;                              /* verify.c */
-command_function command_plan, command_move, command_balance; /* plan.c */
+command_function command_get, command_put, command_del;                      /* data.c */
+command_function command_status, command_shards;                             /* status.c */
+command_function command_verify;                                             /* verify.c */
+command_function command_plan, command_move, command_split, command_balance; /* plan.c */
 
 /* Shards that a server leads, is a full backup of, or fills. */
 struct share {

@@ -388,6 +388,8 @@ static const char *state_of(const struct view *view, const struct shard *shard)
 {
     if (!status_of(view, shard->primary))
         return "no answer";
+    if (shard->split != SPLIT_NONE)
+        return "is split";
     return is_recovering(view, shard) ? "recovering" : "serves";
 }
 
@@ -464,15 +466,16 @@ static int print_shards_json(const struct view *view)
         json_array_append_new(
             array,
             json_pack(
-                "{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:I, s:o, s:b, s:b, s:f, s:i, "
-                "s:f, s:o}",
+                "{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:I, s:o, s:b, s:b, s:b, s:i, "
+                "s:f, s:i, s:f, s:o}",
                 "shard", shard->id, "first_slot", shard->first_slot, "last_slot", shard->last_slot,
                 "epoch", (int)shard->epoch, "primary", (int)shard->primary, "worker",
                 (int)shard->worker, "backups", servers_json(shard->backups, shard->backup_count),
                 "filling", servers_json(shard->filling, shard->filling_count), "objects", objects,
                 "commit", commit, "settled", (json_int_t)settled_at_all(view, shard), "missing_at",
                 servers_json(lacking, count), "recovering", is_recovering(view, shard),
-                "possibly_incomplete", shard->possibly_incomplete, "load",
+                "possibly_incomplete", shard->possibly_incomplete, "split",
+                shard->split != SPLIT_NONE, "moves_to", (int)shard->move_to, "load",
                 lead ? lead->load / CORE : 0, "hot_slot", lead ? (int)lead->hot_slot : 0,
                 "hot_load", lead ? lead->hot_load / CORE : 0, "hot_key", hot_key));
     }

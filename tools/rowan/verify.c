@@ -244,7 +244,7 @@ static uint64_t step(struct verify *verify, uint64_t now_ns)
 {
     uint64_t until_ns = now_ns + NS_PER_S;
 
-    for (uint32_t i = 0; i < verify->config->shard_count; i++) {
+    for (uint32_t i = 0; i < verify->config->served_count; i++) {
         struct shard_check *check = &verify->checks[i];
 
         if (check->state == CHECK_ASKED && round_answered(check))
@@ -266,13 +266,13 @@ static int run_checks(struct verify *verify)
     struct progress progress;
     int error = 0;
     progress_init(&progress, clock_now_ns(clock_system()));
-    while (!error && verify->judged < verify->config->shard_count) {
+    while (!error && verify->judged < verify->config->served_count) {
         uint64_t now_ns = clock_now_ns(clock_system());
         uint64_t until_ns = step(verify, now_ns);
         if (progress_due(&progress, now_ns))
             progress_line(&progress, "verify: %u of %u shards, %llu objects", verify->judged,
-                          verify->config->shard_count, (unsigned long long)verify->objects);
-        if (verify->judged < verify->config->shard_count)
+                          verify->config->served_count, (unsigned long long)verify->objects);
+        if (verify->judged < verify->config->served_count)
             error = admin_wait(verify->admin, until_ns);
     }
     progress_end(&progress);
@@ -283,10 +283,10 @@ static int prepare(struct verify *verify)
 {
     const struct cluster_config *config = verify->config;
 
-    verify->checks = calloc(config->shard_count, sizeof *verify->checks);
+    verify->checks = calloc(config->served_count, sizeof *verify->checks);
     if (!verify->checks)
         return ROWAN_ENOMEM;
-    for (uint32_t i = 0; i < config->shard_count; i++) {
+    for (uint32_t i = 0; i < config->served_count; i++) {
         verify->checks[i].shard = &config->shards[i];
         verify->checks[i].replicas = 1 + config->shards[i].backup_count;
     }
@@ -297,7 +297,7 @@ static void count_replicas(const struct cluster_config *config, uint32_t *least,
 {
     *least = CLUSTER_MAX_REPLICAS;
     *most = 0;
-    for (uint32_t i = 0; i < config->shard_count; i++) {
+    for (uint32_t i = 0; i < config->served_count; i++) {
         uint32_t count = 1 + config->shards[i].backup_count;
 
         *least = count < *least ? count : *least;
@@ -314,14 +314,14 @@ static int print_outcome(struct verify *verify)
     snprintf(replicas, sizeof replicas, least == most ? "%u" : "%u to %u", least, most);
     if (verify->list) {
         json_t *object = json_pack("{s:b, s:i, s:i, s:i, s:I, s:O}", "equal", verify->problems == 0,
-                                   "shards", (int)verify->config->shard_count, "replicas_least",
+                                   "shards", (int)verify->config->served_count, "replicas_least",
                                    (int)least, "replicas_most", (int)most, "objects",
                                    (json_int_t)verify->objects, "problems", verify->list);
 
         return tool_print_json(object);
     }
     printf("verify: %u shards, %s replicas each, %llu objects compared: ",
-           verify->config->shard_count, replicas, (unsigned long long)verify->objects);
+           verify->config->served_count, replicas, (unsigned long long)verify->objects);
     if (verify->problems)
         printf("%u problem%s\n", verify->problems, verify->problems == 1 ? "" : "s");
     else

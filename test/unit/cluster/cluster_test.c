@@ -185,6 +185,78 @@ TEST(a_configuration_with_any_rule_broken_is_refused)
     REFUSED(c->shards[1].filling[0] = 9);
 }
 
+/* Shard 500 of the example is split at slot 1000, into itself and shard 8; 501 is the row of what it was. */
+static struct cluster_config *split_example(void)
+{
+    struct cluster_config *plain = example(), *made;
+    assert_int_equal(cluster_finish(plain), ROWAN_OK);
+    made = cluster_copy_for(plain, 3, 5);
+    struct shard *shards = made->shards;
+    shards[2].backup_count = 2;
+    shards[2].backups[0] = 9;
+    shards[2].backups[1] = 1;
+    shards[4] = shards[3] = shards[2];
+    shards[2].last_slot = 999;
+    shards[3].id = 8;
+    shards[3].first_slot = 1000;
+    shards[4].id = 501;
+    shards[4].split = SPLIT_PARENT;
+    made->next_shard = 8;
+    made->epoch_floor = 76;
+    cluster_release(plain);
+    return made;
+}
+
+#define SPLIT_REFUSED(...)                                                                         \
+    do {                                                                                           \
+        struct cluster_config *c = split_example();                                                \
+        struct shard *low = &c->shards[2], *high = low + 1, *parent = high + 1;                    \
+        (void)low, (void)high, (void)parent;                                                       \
+        __VA_ARGS__;                                                                               \
+        if (cluster_finish(c) != ROWAN_EFORMAT)                                                    \
+            fail_msg("a split was taken with %s", #__VA_ARGS__);                                   \
+        cluster_release(c);                                                                        \
+    } while (0)
+
+TEST(a_split_with_any_rule_broken_is_refused)
+{
+    struct shard swapped;
+    SPLIT_REFUSED(swapped = *high; *high = *parent; *parent = swapped);
+    SPLIT_REFUSED(parent->split = SPLIT_ENDED + 1);
+    SPLIT_REFUSED(parent->split = SPLIT_NONE);
+    SPLIT_REFUSED(parent->id = 500);
+    SPLIT_REFUSED(parent->id = CLUSTER_MAX_SHARDS);
+    SPLIT_REFUSED(high->primary = 9; high->backups[0] = 4);
+    SPLIT_REFUSED(high->backup_count = 1);
+    SPLIT_REFUSED(high->backups[0] = 1; high->backups[1] = 9);
+    SPLIT_REFUSED(high->worker = 1);
+    SPLIT_REFUSED(for (struct shard *s = low; s <= parent; s++) s->backup_count = 1;
+                  high->filling[high->filling_count++] = 1);
+    SPLIT_REFUSED(for (struct shard *s = low; s <= parent; s++) s->backup_count = 1;
+                  parent->filling[parent->filling_count++] = 1);
+    SPLIT_REFUSED(parent->first_slot++); /* the first child reaches beyond it */
+    SPLIT_REFUSED(parent->last_slot--);
+}
+
+TEST(a_parent_is_found_by_its_children_until_it_is_ended_and_serves_no_slot)
+{
+    struct cluster_config *made = split_example();
+    assert_int_equal(cluster_finish(made), ROWAN_OK);
+    const struct shard *parent = cluster_shard(made, 501);
+    assert_int_equal(made->served_count, 4);
+    assert_ptr_equal(cluster_parent(made, cluster_shard(made, 500)), parent);
+    assert_ptr_equal(cluster_parent(made, cluster_shard(made, 8)), parent);
+    assert_null(cluster_parent(made, cluster_shard(made, 3)));
+    assert_null(cluster_parent(made, parent));
+    assert_int_equal(cluster_shard_of_slot(made, 999)->id, 500);
+    assert_int_equal(cluster_shard_of_slot(made, 1000)->id, 8);
+    made->shards[4].split = SPLIT_ENDED;
+    made->shards[4].backup_count = 0;
+    assert_int_equal(cluster_finish(made), ROWAN_OK);
+    assert_null(cluster_parent(made, cluster_shard(made, 8)));
+    cluster_release(made);
+}
+
 TEST(a_configuration_without_shards_is_refused)
 {
     struct cluster_config *made = cluster_create(0, 0);
@@ -208,6 +280,9 @@ static void assert_same(const struct cluster_config *a, const struct cluster_con
     assert_int_equal(a->replicas, b->replicas);
     assert_int_equal(a->next_client_id, b->next_client_id);
     assert_int_equal(a->balance, b->balance);
+    assert_int_equal(a->next_shard, b->next_shard);
+    assert_int_equal(a->epoch_floor, b->epoch_floor);
+    assert_int_equal(a->served_count, b->served_count);
     assert_int_equal(a->member_count, b->member_count);
     assert_int_equal(a->shard_count, b->shard_count);
     for (uint32_t i = 0; i < a->member_count; i++) {
@@ -232,6 +307,20 @@ TEST(what_is_encoded_decodes_to_the_same)
     assert_ptr_equal(cluster_shard(decoded, 3), &decoded->shards[1]);
     assert_int_equal(cluster_seed(decoded), crc32c(0, config->secret, CLUSTER_SECRET_BYTES));
     cluster_release(decoded);
+}
+
+TEST(a_split_decodes_and_is_copied_to_the_same)
+{
+    struct cluster_config *made = split_example(), *decoded, *copy;
+    assert_int_equal(cluster_finish(made), ROWAN_OK);
+    count = cluster_encode(made, true, bytes, sizeof bytes);
+    assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);
+    assert_same(made, decoded);
+    copy = cluster_copy(made);
+    assert_same(made, copy);
+    cluster_release(copy);
+    cluster_release(decoded);
+    cluster_release(made);
 }
 
 /* Field 9 of one without leases says format 1: programs that know of none read it. */
@@ -311,6 +400,9 @@ static struct cluster_config *largest(void)
     made->next_client_id = UINT32_MAX;
     made->manager = UINT64_MAX;
     made->lease_ms = CLUSTER_MAX_LEASE_MS;
+    made->balance = BALANCE_DRY_RUN;
+    made->next_shard = CLUSTER_MAX_SHARDS - 1;
+    made->epoch_floor = CLUSTER_MAX_EPOCH;
     for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
         struct member *member = &made->members[i];
         member->server = CLUSTER_MAX_SERVER - CLUSTER_MAX_MEMBERS + 1 + i;
@@ -320,7 +412,7 @@ static struct cluster_config *largest(void)
     }
     for (uint32_t i = 0; i < CLUSTER_MAX_SHARDS; i++) {
         struct shard *shard = &made->shards[i];
-        shard->id = (uint16_t)(UINT16_MAX - i);
+        shard->id = (uint16_t)(CLUSTER_MAX_SHARDS - 1 - i);
         shard->first_slot = shard->last_slot = (uint16_t)i;
         shard->epoch = (1 << 24) - 1;
         shard->primary = made->members[0].server;
@@ -331,6 +423,8 @@ static struct cluster_config *largest(void)
             shard->backups[j] = made->members[1 + j].server;
             shard->filling[j] = made->members[20 + j].server;
         }
+        shard->move_from = shard->primary;
+        shard->move_to = shard->filling[0];
     }
     assert_int_equal(cluster_finish(made), ROWAN_OK);
     return made;

@@ -253,6 +253,23 @@ TEST(a_primary_moves_to_a_full_backup_at_once)
     assert_int_equal(row_of(world, 4)->epoch, before.epoch + 1);
 }
 
+/* Three servers, two replicas: with one of them drained, the one that was to leave for the third is needed. */
+TEST(a_drain_ends_a_move_whose_source_is_needed)
+{
+    struct world *world = two_replicas();
+    const struct shard before = *row_of(world, 0);
+    const uint32_t third = 6 - before.primary - before.backups[0];
+    move(world, 0, before.primary, third);
+    commit(world, ALL);
+    plan(world, CM_PLAN_DRAIN, before.backups[0]);
+    for (uint32_t i = 0; i < 6; i++) {
+        commit(world, ALL);
+        fill_all(world);
+    }
+    assert_false(shard_names(row_of(world, 0), before.backups[0]));
+    assert_true(row_of(world, 0)->move_from == 0 && row_of(world, 0)->backup_count == 1);
+}
+
 TEST(a_backup_moves_and_its_primary_stays)
 {
     struct world *world = two_replicas();

@@ -195,11 +195,15 @@ static void check_primary(struct world_store *store, const struct cluster_config
     assert_true(holds(old, new->primary) && shard_has_backup(new, old->primary));
 }
 
-/* It begins because somebody wanted it, with a server that fills, and goes on as long as both hold the shard. */
+/* It begins because somebody wanted it, with a server that fills, and goes on as long as both hold the shard; unless the one that
+ * came is full, and nobody fills in place of the other. */
 static void check_move(struct world_store *store, const struct cluster_config *config,
                        const struct shard *old, const struct shard *new)
 {
-    if (old->move_to && shard_names(new, old->move_from) && shard_names(new, old->move_to)) {
+    if (old->move_to && !new->move_to && shard_names(new, old->move_from) &&
+        shard_names(new, old->move_to)) {
+        assert_true(!shard_has_filling(old, old->move_to) && new->filling_count == 0);
+    } else if (old->move_to && shard_names(new, old->move_from) && shard_names(new, old->move_to)) {
         assert_true(new->move_from == old->move_from &&new->move_to == old->move_to);
     } else if (new->move_to) {
         store->moved++;
@@ -226,7 +230,7 @@ static void check_filled_shard(struct world_store *store, uint32_t at,
                                const struct cluster_config *after)
 {
     const struct shard *old = &before->shards[at], *new = &after->shards[at];
-    bool changed = new->primary != old->primary;
+    bool changed = new->primary != old->primary || new->move_to != old->move_to;
     check_primary(store, after, old, new);
     check_move(store, after, old, new);
     assert_int_equal(new->possibly_incomplete, old->possibly_incomplete);

@@ -481,6 +481,30 @@ TEST(a_key_is_found_in_place_or_put_together)
     }
 }
 
+TEST(an_entry_that_is_given_to_another_shard_keeps_all_but_who_asks_for_it)
+{
+    static const uint32_t values[] = {0, 100, 1000}; /* one block to six */
+    const struct entry_format format = {3, 256};
+    for (unsigned i = 0; i < 3; i++) {
+        struct entry_header header, given;
+        uint8_t block[256];
+        const uint32_t bytes = encode_random(&format, &header, 300 * (i == 2) + 24, values[i]);
+        for (uint32_t at = 0, size; at < bytes; at += size) {
+            size = entry_give(&format, area + at, (uint16_t)(header.shard + 1), block);
+            memcpy(area + at, block, size);
+        }
+        assert_int_equal(entry_verify(&format, area, bytes, &given), 0);
+        assert_int_equal(given.type, ENTRY_PUT);
+        assert_int_equal(given.shard, (uint16_t)(header.shard + 1));
+        assert_true(given.version == header.version);
+        assert_true(given.client_id == 0 && given.operation == 0);
+        uint8_t room[ENTRY_MAX_KEY_BYTES];
+        assert_memory_equal(entry_key_in_place(&format, &given, area, room), key_area,
+                            header.key_bytes);
+        assert_value_in_steps(&format, &given, MAX_PIECES);
+    }
+}
+
 TEST(a_guess_is_right_of_whole_blocks_and_stays_in_its_room)
 {
     struct entry_format format = {3, 256};

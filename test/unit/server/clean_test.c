@@ -306,6 +306,17 @@ TEST(what_no_replica_here_needs_goes)
     assert_true(clean_segments(clean) == 2 && store_segments_owned(image->store, OWNER_CLEAN) == 0);
 }
 
+TEST(what_a_child_copied_never_moves_to_a_segment_that_is_older_than_the_child)
+{
+    uint64_t offset;
+    begin(image, URGENT);
+    poll();
+    assert_int_equal(log_reserve(&clean->log, ENTRY_ALIGN, &offset), 0);
+    atomic_store(&backed->parent, LED);
+    clean_read(clean, &(struct command_read){.shard = backed});
+    assert_false(clean->log.open);
+}
+
 TEST(a_long_entry_moves_in_one_piece_and_pieces_go)
 {
     const struct entry whole = {.shard = LED, .version = v(1), .key = "w", .value_bytes = 3000};
