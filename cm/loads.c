@@ -38,6 +38,13 @@ uint32_t loads_at(const struct loads *loads, uint16_t id, uint32_t server)
     return 0;
 }
 
+/* The newest counts a quarter; alone, if it differs from the mean by more than half of that, which is no noise. */
+static uint32_t smooth(uint32_t known, uint32_t load)
+{
+    const uint32_t apart = load > known ? load - known : known - load;
+    return apart > known / 2 ? load : (uint32_t)((3 * (uint64_t)known + load) / 4);
+}
+
 static void set_at(struct load_shard *shard, uint32_t server, uint32_t load)
 {
     uint32_t place = 0;
@@ -49,8 +56,9 @@ static void set_at(struct load_shard *shard, uint32_t server, uint32_t load)
         if (shard->at[i].server == 0)
             place = i;
     }
+    shard->at[place].load =
+        shard->at[place].server == server ? smooth(shard->at[place].load, load) : load;
     shard->at[place].server = server;
-    shard->at[place].load = load;
 }
 
 void loads_told(struct loads *loads, const struct cluster_config *config, uint32_t server,

@@ -1,6 +1,7 @@
 /* loads.h - what the members have said about the load of each shard (design, section 6, "Resharding"). Pure.
  *
- * A load is in millionths of a core. When a shard moves, what is known of it moves along, until its new holders report.
+ * A load is in millionths of a core, and the mean of some reports, unless it has changed by more than half: so one report tells
+ * of a hot shard, and noise moves nothing. When a shard moves, what is known of it moves along, until its new holders report.
  */
 #ifndef CM_LOADS_H
 #define CM_LOADS_H
