@@ -241,7 +241,7 @@ int fill_make(const struct fill_from *from, struct cluster_config **out)
             shard->epoch == from->old->shards[i].epoch)
             shard->epoch++; /* G2 */
     }
-    split_advance(config, from->filled);
+    split_advance(from->old, config, from->filled);
     drop_kept(config);
     int error = cluster_finish(config);
     ASSERT(!error); /* `old` was right, and join_is_right checked each report */

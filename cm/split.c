@@ -4,7 +4,8 @@
  *  P1 An id is not that of another row; and no version of one that had it before is as high as one of the child's first epoch.
  *     A child's epoch is above the parent's last one that was written in.
  *  P2 Children have the replicas of their parent as long as it is one.
- *  P3 A parent is ended when every replica of its row has copied all, in the epoch that is in force.
+ *  P3 A parent is ended when every replica of its row has copied all, in the epoch that is in force. What was told of that
+ *     row says nothing of one with another epoch: its backups have other places.
  */
 #include "cm/split.h"
 
@@ -181,12 +182,13 @@ void split_drop_ended(struct cluster_config *config)
     config->shard_count = left;
 }
 
-void split_advance(struct cluster_config *config, const uint8_t *filled)
+void split_advance(const struct cluster_config *old, struct cluster_config *config,
+                   const uint8_t *filled)
 {
     split_drop_ended(config);
     for (uint32_t i = config->served_count; i < config->shard_count; i++) {
         struct shard *row = &config->shards[i];
-        if (!is_copied(row, filled))
+        if (!is_copied(row, filled) || row->epoch != cluster_shard(old, row->id)->epoch)
             continue;
         row->split = SPLIT_ENDED;
         row->epoch++;

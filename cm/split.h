@@ -34,9 +34,10 @@ int split_make(const struct cm_plan *plan, const struct cluster_config *config,
 void split_follow(struct cluster_config *config);
 
 /* split_is_due: is there a parent to be ended, or the row of an ended one, in a configuration that is committed? split_advance
- * does it. `filled`: by id of the shard, as above. */
+ * does it, in a copy of it, `config`. `filled`: by id of the shard, as above. */
 bool split_is_due(const struct cluster_config *config, const uint8_t *filled);
-void split_advance(struct cluster_config *config, const uint8_t *filled);
+void split_advance(const struct cluster_config *old, struct cluster_config *config,
+                   const uint8_t *filled);
 
 /* split_drop_ended: no server holds them. */
 void split_drop_ended(struct cluster_config *config);
