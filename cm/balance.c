@@ -282,7 +282,7 @@ static void decide(struct balance *balance, struct work *work)
         !is_above(work, OVERLOADED_PERCENT) ||
         is_splitting(work, work->config->members[work->hot].server))
         return;
-    if (find_split(work, &balance->steps[0])) {
+    if (work->now_ns >= balance->split_ns && find_split(work, &balance->steps[0])) {
         balance->count = 1;
         return;
     }

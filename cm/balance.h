@@ -7,7 +7,8 @@
  * keeps it calm is the band between 30 % and 5 %, and that a shard rests for 10 s behind a change of it.
  *
  * A shard that has more load than a server should have is split where that is halved, as soon as its server is overloaded; its
- * children are new shards, which may move once they have all (split.h).
+ * children are new shards, which may move once they have all (split.h). Where it cannot be split, shards move as if it were
+ * not too hot.
  *
  * A full backup is the better target: it leads at once. Another server is taken only if the highest load ends 5 % of the
  * average lower for it. A server is the source of one filling at a time, and the target of one.
@@ -30,6 +31,7 @@ struct balance {
     uint16_t
         passed; /* the shard that was passed over last for want of space, and where to; server 0: none was */
     uint32_t passed_at;
+    uint64_t split_ns; /* no shard is split before: one could not be. The caller's */
 };
 
 enum balance_found {

@@ -133,8 +133,8 @@ bool manage_balance_propose(struct cm_state *state, struct proposal *out)
     }
     struct proposal proposal = {0};
     const char *why = refusal(state, &plan, state->refusal, sizeof state->refusal);
-    if (why && plan.kind == CM_PLAN_SPLIT && state->now_ns - state->dry_ns >= BALANCE_REST_NS) {
-        state->dry_ns = state->now_ns;
+    if (why && plan.kind == CM_PLAN_SPLIT) {
+        state->balance.split_ns = state->now_ns + BALANCE_REST_NS;
         actions_warn(state, "balance_cannot_split", why);
     }
     if (!why && !plan_make(&plan, state->config, &proposal.config))

@@ -1,4 +1,6 @@
 /* balance_test.c - which shard moves, by what the members say of its load. Loads are in thousandths of a core here. */
+#define TEST_FIXTURE world_setup, world_teardown
+
 #include "cm/balance.h"
 
 #include <stdlib.h>
@@ -209,6 +211,92 @@ TEST(a_worker_with_too_much_gives_a_shard_to_the_one_with_least)
     assert_int_equal(field.plan.shard, 0);
     assert_int_equal(field.plan.to, 0);
     close_field(&field);
+}
+
+/* As tell; and shard 0 is a hot one whose load is halved there; 0: at no slot. */
+static void tell_hot(struct field *field, uint32_t slot)
+{
+    const uint32_t led[] = {500, 10, 10, 100, 10, 10};
+    tell(field, led, MEMBERS, 1);
+    const struct load_row row = {0, cluster_shard(field->config, 0)->epoch, 500000, slot, 0, 1};
+    loads_told(field->loads, field->config, 1,
+               &(struct load_report){
+                   .cores = 1, .free_bytes = field->free_bytes, .count = 1, .rows = &row},
+               field->now_ns);
+}
+
+TEST(a_shard_hotter_than_what_a_server_should_have_is_split_where_its_load_is_halved)
+{
+    struct field field;
+    open_field(&field, MEMBERS, SHARDS);
+    tell_hot(&field, 30);
+    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_true(field.plan.kind == CM_PLAN_SPLIT && field.plan.shard == 0 && field.plan.to == 30);
+    struct cluster_config *after;
+    assert_int_equal(plan_make(&field.plan, field.config, &after), 0);
+    loads_follow(field.loads, field.config, after, field.now_ns);
+    cluster_release(field.config);
+    field.config = after;
+    const uint32_t led[] = {250, 250, 0, 0, 0, 0, 0, 0}; /* the children, and the parent last */
+    tell(&field, led, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_NOTHING); /* until they have all */
+    close_field(&field);
+}
+
+TEST(a_slot_that_is_hot_by_itself_and_what_cannot_be_split_do_not_keep_others_from_moving)
+{
+    struct field field;
+    open_field(&field, MEMBERS, SHARDS);
+    tell_hot(&field, 0);
+    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_true(field.plan.kind == CM_PLAN_MOVE && field.plan.shard == 3);
+    field.balance = (struct balance){.split_ns = field.now_ns + 1};
+    tell_hot(&field, 30);
+    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_true(field.plan.kind == CM_PLAN_MOVE && field.plan.shard == 3);
+    close_field(&field);
+}
+
+/* The members' loads, of which shard 0 has most of the first one's. */
+static void report_all(struct world *world)
+{
+    const struct cluster_config *config = cm_state_config(world->state);
+    for (uint32_t server = 1; server <= SERVERS; server++) {
+        struct load_row rows[64];
+        struct load_report report = {.cores = 1, .free_bytes = 1 << 30, .rows = rows};
+        for (uint32_t i = 0; i < config->shard_count; i++)
+            rows[report.count++] = (struct load_row){config->shards[i].id,
+                                                     config->shards[i].epoch,
+                                                     server > 1 ? 100
+                                                     : i == 0   ? 500000
+                                                                : 30000 * (i == 3),
+                                                     50,
+                                                     0,
+                                                     1};
+        memset(world->store->moves, true, sizeof world->store->moves);
+        world_step(world, &(struct cm_event){
+                              .kind = CM_EVENT_LOAD, .connection = server, .load = &report});
+    }
+    world_settle(world);
+}
+
+TEST(with_as_many_shards_as_may_be_that_is_said_and_shards_move)
+{
+    struct cm_state_options options = options_of(7001);
+    options.max_shards = 24; /* there are so many */
+    struct world *world = world_create(world_store, &options);
+    world->now_ns = NS_PER_S;
+    memset(last, 0, sizeof last);
+    world_elect(world);
+    world_join_all(world, SERVERS);
+    world_settle(world);
+    adopt_all(world);
+    run(world, ALL, world->now_ns + 3 * LEASE);
+    report_all(world);
+    assert_non_null(strstr(world_warning(world, "balance_cannot_split"), "24 shards already"));
+    report_all(world);
+    assert_string_equal(world_warning(world, "balanced"), "term=2 what=move server=1 shard=3 to=2");
+    assert_int_equal(world_warnings(world, "balance_cannot_split"), 1);
 }
 
 /* Loads that wander, with noise in every report: within 35 % nearly always, and few moves. */
