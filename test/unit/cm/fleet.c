@@ -105,23 +105,26 @@ static void check_committed(const struct fleet *fleet, const struct cluster_conf
 static bool leads(const struct cluster_config *config, const struct fleet_process *process,
                   uint16_t shard)
 {
-    return names(config, process) && cluster_shard(config, shard)->primary == process->server;
+    const struct shard *row = cluster_shard(config, shard);
+    return names(config, process) && row && row->primary == process->server;
 }
 
 static void check_serving(struct fleet *fleet)
 {
-    uint32_t serving[CLUSTER_MAX_SHARDS] = {0};
+    uint32_t serving[SLOT_COUNT] = {0};
     for (uint32_t i = 0; i < fleet->process_count; i++) {
         const struct fleet_process *process = &fleet->processes[i];
         if (process->lease_end_ns <= fleet->true_ns || !process->committed)
             continue;
-        for (uint32_t j = 0; j < process->committed->shard_count; j++) {
-            const uint16_t id = process->committed->shards[j].id;
-            if (!leads(process->committed, process, id) || !leads(process->adopted, process, id))
+        for (uint32_t j = 0; j < process->committed->served_count; j++) {
+            const struct shard *row = &process->committed->shards[j];
+            if (!leads(process->committed, process, row->id) ||
+                !leads(process->adopted, process, row->id))
                 continue;
-            if (serving[j])
-                fail_msg("servers %u and %u serve shard %u", serving[j], process->server, id);
-            serving[j] = process->server;
+            uint32_t *first = &serving[row->first_slot], *last = &serving[row->last_slot];
+            if (*first || *last) /* shards that split one have one of its ends */
+                fail_msg("servers %u and %u serve shard %u", *first, process->server, row->id);
+            *first = *last = process->server;
             fleet->served++;
         }
     }
@@ -167,6 +170,7 @@ static bool has_adopted(struct fleet *fleet, uint32_t server, uint16_t shard, ui
 {
     const struct fleet_process *process = find(fleet, server);
     return process && process->adopted && names(process->adopted, process) &&
+           cluster_shard(process->adopted, shard) &&
            cluster_shard(process->adopted, shard)->epoch == epoch;
 }
 
@@ -176,8 +180,15 @@ static void fill(struct fleet *fleet, uint32_t manager, const struct fleet_proce
     const struct cluster_config *config = process->committed;
     if (!config)
         return;
-    const uint32_t at = (uint32_t)random_below(fleet->random, config->shard_count);
+    const uint32_t split = config->shard_count - config->served_count,
+                   at = split && chance(fleet, 50)
+                            ? config->served_count + (uint32_t)random_below(fleet->random, split)
+                            : (uint32_t)random_below(fleet->random, config->shard_count);
     const struct shard *row = &config->shards[at];
+    if (row->split == SPLIT_PARENT && shard_names(row, process->server) &&
+        has_adopted(fleet, process->server, row->id, row->epoch))
+        world_filled(fleet->managers[manager], process->server, row->id, row->epoch,
+                     process->server, true);
     if (row->filling_count == 0)
         return;
     const uint32_t server = row->filling[random_below(fleet->random, row->filling_count)];

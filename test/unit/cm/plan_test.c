@@ -1,4 +1,4 @@
-/* plan_test.c - what operators want of servers: added, drained, removed; and of shards: moved. */
+/* plan_test.c - what operators want of servers: added, drained, removed; and of shards: moved, or split. */
 #define TEST_FIXTURE world_setup, world_teardown
 
 #include "common/base/error.h"
@@ -323,6 +323,35 @@ TEST(a_move_that_cannot_be_is_refused_with_the_reason)
     commit(world, ALL);
     move(world, 0, backup, third);
     assert_refused(world, "shard 0 moves from server 1 to 3: wait");
+}
+
+TEST(a_shard_is_split_when_every_replica_of_it_says_that_it_has_copied)
+{
+    struct world *world = two_replicas();
+    const struct shard before = *row_of(world, 4);
+    const uint32_t count = in_force(world)->shard_count;
+    world_plan(world, TOOL, TAG, (struct cm_plan){CM_PLAN_SPLIT, 0, 4, 0});
+    world_settle(world);
+    assert_done(world);
+    assert_null(row_of(world, (uint16_t)(count + 2)));
+    const uint16_t child = cluster_shard_of_slot(in_force(world), before.last_slot)->id;
+    const uint32_t epoch = row_of(world, 4)->epoch;
+    assert_int_equal(row_of(world, child)->first_slot,
+                     (before.first_slot + before.last_slot + 1) / 2);
+    move(world, child, before.primary, before.backups[0]);
+    assert_refused(world, "is being split: wait");
+    commit(world, ALL);
+    world_filled(world, before.backups[0], 4, epoch - 1, before.backups[0], true);
+    world_filled(world, before.primary, 4, epoch, before.primary, true);
+    run(world, ALL, world->now_ns + LEASE / 4);
+    assert_int_equal(row_of(world, 4)->split, SPLIT_PARENT);
+    world_filled(world, before.backups[0], 4, epoch, before.backups[0], true);
+    run(world, ALL, world->now_ns + LEASE / 4);
+    assert_int_equal(row_of(world, 4)->split, SPLIT_ENDED);
+    run(world, ALL, world->now_ns + LEASE); /* not everybody has adopted that */
+    assert_int_equal(in_force(world)->shard_count, count + 2);
+    commit(world, ALL);
+    assert_true(in_force(world)->shard_count == count + 1 && !row_of(world, 4));
 }
 
 TEST(the_last_server_of_the_list_stays)

@@ -14,7 +14,8 @@ enum {
     CLIENTS = 8,
     CONNECTIONS = SERVERS + CLIENTS,
     STEPS = 2000,
-    SEEDS = 60
+    SEEDS = 60,
+    MAX_SHARDS = 45,
 };
 
 struct run {
@@ -41,6 +42,7 @@ static void new_manager(struct run *run, uint32_t manager)
 {
     struct cm_state_options options = world_options(SERVERS, run->replicas, 0);
     options.lease_ms = run->lease_ms;
+    options.max_shards = MAX_SHARDS;
     options.incarnation = 7000 + ++run->managers_made;
     run->managers[manager] = world_create(&run->store, &options);
     if (run->lease_ms)
@@ -155,6 +157,9 @@ static void note_format(struct run *run, const struct world *world)
 
 static struct cm_plan random_plan(struct run *run)
 {
+    if (chance(run, 30))
+        return (struct cm_plan){CM_PLAN_SPLIT, 0, (uint32_t)random_below(&run->random, MAX_SHARDS),
+                                0};
     const uint64_t kind = random_below(&run->random, 2 * CM_PLAN_BALANCE);
     return (struct cm_plan){kind < CM_PLAN_BALANCE ? (enum cm_plan_kind)kind : CM_PLAN_MOVE,
                             1 + (uint32_t)random_below(&run->random, SERVERS),
@@ -173,7 +178,7 @@ static void tell_load(struct run *run, struct world *world, uint32_t connection)
         rows[report.count++] = (struct load_row){config->shards[i].id,
                                                  config->shards[i].epoch,
                                                  (uint32_t)random_below(&run->random, LOAD_CORE),
-                                                 0,
+                                                 chance(run, 2) ? config->shards[i].last_slot : 0,
                                                  0,
                                                  0};
     memset(run->store.moves, true, sizeof run->store.moves);
@@ -196,7 +201,7 @@ static void ask(struct run *run, struct world *world, uint32_t connection)
         world_join(world, connection, tag, &run->joins[connection]);
     } else if (run->replicas == 3 && run->lease_ms && connection <= SERVERS && chance(run, 20)) {
         tell_load(run, world, connection);
-    } else if (run->lease_ms && connection > SERVERS && chance(run, 12)) {
+    } else if (run->lease_ms && connection > SERVERS && chance(run, 15)) {
         world_plan(world, connection, 2000 + tag, random_plan(run));
     } else if (chance(run, 30)) {
         world_get(world, connection, tag, random_below(&run->random, 4));
@@ -341,13 +346,14 @@ static void check_commit(struct run *run)
     const struct cluster_config *config = cm_state_config(world->state);
     assert_int_equal(run->fleet.committed, config->term);
     assert_int_equal(config->member_count, SERVERS);
+    assert_int_equal(config->shard_count, config->served_count);
     for (uint32_t i = 0; i < config->shard_count; i++)
         assert_int_equal(config->shards[i].backup_count, config->replicas - 1);
 }
 
 struct reached {
     uint64_t terms, ids, cold_starts, live, failovers, fills, comebacks, grants, commits, served;
-    uint64_t plans, swaps, left, moved;
+    uint64_t plans, swaps, left, moved, splits;
 };
 
 static void run_seed(uint64_t seed, struct reached *reached)
@@ -381,6 +387,7 @@ static void run_seed(uint64_t seed, struct reached *reached)
     reached->swaps += run.store.swaps;
     reached->left += run.store.left;
     reached->moved += run.store.moved;
+    reached->splits += run.store.splits;
     reached->grants += run.fleet.grants;
     reached->commits += run.fleet.commits;
     reached->served += run.fleet.served;
@@ -407,18 +414,19 @@ TEST(no_order_of_events_breaks_a_promise)
         "# with leases: %llu failovers, %llu times added to, %llu kept members came back, "
         "%llu grants, %llu commits told, %llu times a shard was served; %llu plans, %llu roles "
         "swapped, "
-        "%llu replicas left, %llu moves begun\n",
+        "%llu replicas left, %llu moves begun, %llu shards split\n",
         (unsigned long long)reached.failovers, (unsigned long long)reached.fills,
         (unsigned long long)reached.comebacks, (unsigned long long)reached.grants,
         (unsigned long long)reached.commits, (unsigned long long)reached.served,
         (unsigned long long)reached.plans, (unsigned long long)reached.swaps,
-        (unsigned long long)reached.left, (unsigned long long)reached.moved);
+        (unsigned long long)reached.left, (unsigned long long)reached.moved,
+        (unsigned long long)reached.splits);
     /* The seeds did reach something. */
     assert_true(reached.terms > SEEDS * 5 && reached.ids > SEEDS * 100);
     assert_true(reached.cold_starts > SEEDS && reached.live > SEEDS / 2);
     assert_true(reached.failovers > SEEDS / 3 && reached.commits > SEEDS * 100);
     assert_true(reached.plans > SEEDS && reached.swaps > SEEDS / 3 && reached.left > SEEDS / 3);
-    assert_true(reached.moved > SEEDS / 20);
+    assert_true(reached.moved > SEEDS / 20 && reached.splits > SEEDS / 6);
 }
 
 UNIT_MAIN(NULL, NULL)

@@ -16,7 +16,7 @@ enum {
     WORLD_MANAGERS = 3,
     WORLD_REPORTS = 1024,
     WORLD_WARNINGS = 16,
-    WORLD_SHARDS = 64, /* in tests of what fills */
+    WORLD_SHARDS = 4096, /* ids, in tests of what fills */
     WORLD_SERVERS = 8
 };
 
@@ -36,14 +36,14 @@ struct world_store {
     uint32_t report_count; /* what each process said when it joined: the truth about its PM */
     struct cm_join reports[WORLD_REPORTS];
     const uint64_t *running; /* by server: the incarnation that runs; NULL: not watched */
-    uint32_t filled[WORLD_SHARDS]
-                   [WORLD_SERVERS +
-                    1]; /* by position of the shard, and server: it has all since this epoch */
+    uint32_t
+        filled[WORLD_SHARDS]
+              [WORLD_SERVERS + 1]; /* by id of the shard, and server: it has all since this epoch */
     bool cut[WORLD_SERVERS + 1]
             [WORLD_SERVERS + 1]; /* the first has said that its sends do not reach the second */
     bool moves[CLUSTER_MAX_MEMBERS + 1]
               [CLUSTER_MAX_MEMBERS + 1]; /* asked for, of any shard: from, to */
-    uint32_t cold_starts, failovers, fills, comebacks, plans, swaps, left, moved;
+    uint32_t cold_starts, failovers, fills, comebacks, plans, swaps, left, moved, splits;
 };
 
 /* One message that a connection was sent. */

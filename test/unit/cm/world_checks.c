@@ -7,6 +7,8 @@
  *  - what adds members and replicas leaves all that was there, but what is drained and has been replaced, or is out of its
  *    primary's reach; a primary that is drained becomes a backup; nothing becomes full that does not have all. But a shard
  *    that was kept goes to those of its full replicas that return with whole data or, if all return, with the best;
+ *  - a split puts two shards with new ids and higher epochs in the place of one, whose row goes behind: it ends when every
+ *    replica of it has copied all, and the row goes after that. In between the replicas of the three are the same;
  *  - another manager changes nothing else;
  *  - the first client ids are reserved when every member has said that its PM is formatted. */
 #include "test/unit/cm/world_checks.h"
@@ -46,12 +48,26 @@ static bool holds(const struct shard *shard, uint32_t server)
     return shard->primary == server || shard_has_backup(shard, server);
 }
 
+static bool is_child(const struct cluster_config *config, const struct shard *shard)
+{
+    return cluster_parent(config, shard) != NULL;
+}
+
+/* The row of an ended shard may have gone, and no child begins with an epoch that it had. */
+static const struct shard *row_after(const struct cluster_config *after, const struct shard *before)
+{
+    const struct shard *row = cluster_shard(after, before->id);
+    if (!row)
+        assert_true(before->split == SPLIT_ENDED && after->epoch_floor >= before->epoch);
+    return row;
+}
+
 static void check_cold_shard(const struct world_store *store, const struct cluster_config *config,
                              const struct shard *before, const struct shard *after)
 {
     assert_true(after->id == before->id && after->first_slot == before->first_slot &&
                 after->last_slot == before->last_slot);
-    assert_int_equal(after->epoch, before->epoch + 1);
+    assert_in_range(after->epoch, before->epoch + 1, before->epoch + 1 + is_child(config, after));
     assert_int_equal(after->filling_count, 0);
     int best = 0;
     for (uint32_t i = 0; i < config->member_count; i++) {
@@ -70,6 +86,14 @@ static void check_cold_shard(const struct world_store *store, const struct clust
     }
 }
 
+static uint32_t ended_rows(const struct cluster_config *config)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < config->shard_count; i++)
+        count += config->shards[i].split == SPLIT_ENDED;
+    return count;
+}
+
 static void check_cold_start(struct world_store *store, const struct cluster_config *before,
                              const struct cluster_config *after)
 {
@@ -83,8 +107,12 @@ static void check_cold_start(struct world_store *store, const struct cluster_con
         assert_int_equal(new->workers, report->workers);
         assert_string_equal(new->address, report->address);
     }
-    for (uint32_t i = 0; i < before->shard_count; i++)
-        check_cold_shard(store, after, &before->shards[i], &after->shards[i]);
+    for (uint32_t i = 0; i < before->shard_count; i++) {
+        if (before->shards[i].split != SPLIT_ENDED)
+            check_cold_shard(store, after, &before->shards[i],
+                             row_after(after, &before->shards[i]));
+    }
+    assert_int_equal(after->shard_count, before->shard_count - ended_rows(before));
 }
 
 static bool is_kept(const struct cluster_config *config, uint32_t server)
@@ -162,8 +190,13 @@ static void check_failover(struct world_store *store, const struct cluster_confi
         running += !member->kept;
     }
     assert_true(running > 0);
-    for (uint32_t i = 0; i < before->shard_count; i++)
-        check_failover_shard(before, &before->shards[i], after, &after->shards[i]);
+    assert_int_equal(after->shard_count, before->shard_count);
+    for (uint32_t i = 0; i < before->shard_count; i++) {
+        if (before->shards[i].split == SPLIT_ENDED)
+            assert_int_equal(after->shards[i].split, SPLIT_ENDED);
+        else
+            check_failover_shard(before, &before->shards[i], after, &after->shards[i]);
+    }
 }
 
 /* Replicas, full ones and those that fill, that are not drained. */
@@ -183,10 +216,8 @@ static uint32_t wanted_replicas(const struct cluster_config *config, const struc
 static void check_primary(struct world_store *store, const struct cluster_config *config,
                           const struct shard *old, const struct shard *new)
 {
-    if (new->primary == old->primary) {
-        assert_int_equal(new->worker, old->worker);
+    if (new->primary == old->primary)
         return;
-    }
     store->swaps++;
     assert_true(cluster_wants(config, new->primary));
     assert_true(!cluster_wants(config, old->primary) ||
@@ -225,12 +256,33 @@ static void check_left(struct world_store *store, const struct cluster_config *c
                 (!full && !cluster_wants(config, server)));
 }
 
+/* Nothing else happens to a shard that is split, and to its children. */
+static void check_split_shard(struct world_store *store, const struct shard *old,
+                              const struct shard *new)
+{
+    if (!new || new->split == old->split) {
+        assert_true(!new || memcmp(new, old, sizeof *new) == 0);
+        return;
+    }
+    store->splits++;
+    assert_true(old->split == SPLIT_PARENT && new->split == SPLIT_ENDED);
+    assert_int_equal(new->epoch, old->epoch + 1);
+    assert_int_equal(store->filled[old->id][old->primary], old->epoch);
+    for (uint32_t i = 0; i < old->backup_count; i++)
+        assert_int_equal(store->filled[old->id][old->backups[i]], old->epoch);
+}
+
 static void check_filled_shard(struct world_store *store, uint32_t at,
                                const struct cluster_config *before,
                                const struct cluster_config *after)
 {
-    const struct shard *old = &before->shards[at], *new = &after->shards[at];
-    bool changed = new->primary != old->primary || new->move_to != old->move_to;
+    const struct shard *old = &before->shards[at], *new = row_after(after, old);
+    if (old->split != SPLIT_NONE || is_child(before, old)) {
+        check_split_shard(store, old, new);
+        return;
+    }
+    bool changed =
+        new->primary != old->primary || new->worker != old->worker || new->move_to != old->move_to;
     check_primary(store, after, old, new);
     check_move(store, after, old, new);
     assert_int_equal(new->possibly_incomplete, old->possibly_incomplete);
@@ -238,7 +290,7 @@ static void check_filled_shard(struct world_store *store, uint32_t at,
         const uint32_t server = after->members[i].server;
         if (holds(new, server) && !holds(old, server)) {
             assert_true(shard_has_filling(old, server));
-            assert_int_equal(store->filled[at][server], old->epoch);
+            assert_int_equal(store->filled[old->id][server], old->epoch);
         }
         if (shard_has_filling(new, server) && !shard_has_filling(old, server))
             assert_true(!holds(old, server) && cluster_wants(after, server));
@@ -259,11 +311,11 @@ static bool returns(const struct cluster_config *after, uint32_t server)
 }
 
 /* Its full replicas were kept. One that had filled before, as its primary said, may become full by the way. */
-static void check_kept_shard(const struct world_store *store, uint32_t at,
+static void check_kept_shard(struct world_store *store, uint32_t at,
                              const struct cluster_config *before,
                              const struct cluster_config *after)
 {
-    const struct shard *old = &before->shards[at], *new = &after->shards[at];
+    const struct shard *old = &before->shards[at], *new = row_after(after, old);
     int best = 0;
     uint32_t came = 0;
     for (uint32_t i = 0; i < before->member_count; i++) {
@@ -274,19 +326,23 @@ static void check_kept_shard(const struct world_store *store, uint32_t at,
         if (quality(store, after, server, old->id) > best)
             best = quality(store, after, server, old->id);
     }
+    if (old->split == SPLIT_ENDED || (came == 0 && old->split != SPLIT_NONE)) {
+        check_split_shard(store, old, new);
+        return;
+    }
     if (came == 0) {
         assert_memory_equal(new, old, sizeof *new);
         return;
     }
     assert_true(best == 2 || (best == 1 && came == full_replicas(old)));
     assert_int_equal(new->possibly_incomplete, old->possibly_incomplete || best == 1);
-    assert_int_equal(new->epoch, old->epoch + 1);
+    assert_in_range(new->epoch, old->epoch + 1, old->epoch + 1 + is_child(after, new));
     for (uint32_t i = 0; i < after->member_count; i++) {
         const uint32_t server = after->members[i].server;
         const bool counts = holds(old, server) && returns(after, server) &&
                             quality(store, after, server, old->id) == best;
         const bool filled =
-            shard_has_filling(old, server) && store->filled[at][server] == old->epoch;
+            shard_has_filling(old, server) && store->filled[old->id][server] == old->epoch;
         assert_true(holds(new, server) == counts || (filled && holds(new, server)));
     }
 }
@@ -310,8 +366,31 @@ static void check_fill(struct world_store *store, const struct cluster_config *b
             check_filled_shard(store, i, before, after);
     }
     assert_true(
-        after->member_count > before->member_count ||
+        after->member_count > before->member_count || after->shard_count < before->shard_count ||
         memcmp(after->shards, before->shards, after->shard_count * sizeof after->shards[0]) != 0);
+}
+
+static void check_split(const struct cluster_config *before, const struct cluster_config *after)
+{
+    const struct shard *parent = &after->shards[after->shard_count - 1],
+                       *old = cluster_shard(before, parent->id);
+    const uint32_t at = (uint32_t)(old - before->shards);
+    struct shard expected = *old;
+    expected.split = SPLIT_PARENT;
+    expected.epoch++;
+    assert_memory_equal(parent, &expected, sizeof expected);
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct shard *child = &after->shards[at + i];
+        assert_null(cluster_shard(before, child->id));
+        assert_true(child->epoch > old->epoch && child->epoch > before->epoch_floor);
+        assert_ptr_equal(cluster_parent(after, child), parent); /* K6: they have its replicas */
+        assert_int_equal(child->possibly_incomplete, old->possibly_incomplete);
+    }
+    assert_memory_equal(after->shards, before->shards, at * sizeof *old);
+    assert_memory_equal(after->shards + at + 2, old + 1,
+                        (before->shard_count - at - 1) * sizeof *old);
+    assert_memory_equal(after->members, before->members,
+                        after->member_count * sizeof after->members[0]);
 }
 
 /* One server may be a member now, or may be none, and is taken out if it holds nothing. */
@@ -343,8 +422,12 @@ void world_check_next(struct world_store *store, const struct cluster_config *be
     assert_int_equal(after->block_limit, before->block_limit);
     assert_int_equal(after->replicas, before->replicas);
     assert_memory_equal(after->secret, before->secret, sizeof after->secret);
-    assert_int_equal(after->shard_count, before->shard_count);
     assert_int_equal(after->lease_ms, before->lease_ms);
+    if (after->shard_count > before->shard_count) {
+        assert_int_equal(after->shard_count, before->shard_count + 2);
+        check_split(before, after);
+        return;
+    }
     if (memcmp(after->wanted, before->wanted, sizeof after->wanted) != 0) {
         assert_true(after->manager == before->manager &&
                     after->next_client_id == before->next_client_id);
