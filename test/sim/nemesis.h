@@ -5,6 +5,7 @@
 #define SIM_NEMESIS_H
 
 #include "test/sim/cluster.h"
+#include "test/sim/load.h"
 
 enum nemesis_fault {
     NEMESIS_CUT,          /* connections between two processes */
@@ -48,6 +49,8 @@ struct nemesis_options {
         empty_in; /* of the servers that start again while the others go on, one in so many has an empty PM */
     uint32_t readdress_in; /* likewise another address; 0: none */
     bool restless;         /* servers end also while shards lack replicas */
+    const struct load
+        *load; /* at whose keys shards are split, in half of the cases; NULL: anywhere */
 };
 
 struct nemesis_counts {

@@ -6,6 +6,7 @@
 
 #include "cm/split.h"
 #include "common/base/assert.h"
+#include "common/cluster/slot.h"
 #include "test/sim/nemesis_state.h"
 
 enum change { SWAP, WORKER, LEAVE, REFILL, MOVE, CHANGES };
@@ -113,15 +114,28 @@ static bool change_some(struct nemesis *nemesis, struct cluster_config *config)
     return any;
 }
 
+/* Hardly any slot has a key: only where one has, a split that is off by one slot shows. */
+static uint32_t draw_slot(struct nemesis *nemesis, const struct cluster_config *config)
+{
+    const struct load *load = nemesis->options.load;
+    if (load && nemesis_one_in(nemesis, 2)) {
+        char key[LOAD_KEY_BYTES];
+        const uint32_t number = (uint32_t)nemesis_below(nemesis, load_keys(load));
+        return slot_of_key(key, load_key(load, number, key));
+    }
+    const uint64_t at = nemesis_below(nemesis, config->served_count);
+    const uint32_t slot =
+        config->shards[at].first_slot + 1u + (uint32_t)nemesis_below(nemesis, SLOT_COUNT / 4);
+    return slot < SLOT_COUNT ? slot : SLOT_COUNT - 1;
+}
+
 /* What `rowan split` asks for. The configuration becomes another one. */
 static bool split_some(struct nemesis *nemesis, struct cluster_config **config)
 {
     static const struct loads loads; /* nobody has reported any */
-    const struct shard *shard = &(*config)->shards[nemesis_below(nemesis, (*config)->served_count)];
-    const struct cm_plan plan = {.kind = CM_PLAN_SPLIT,
-                                 .shard = shard->id,
-                                 .to = shard->first_slot + 1u +
-                                       (uint32_t)nemesis_below(nemesis, SLOT_COUNT / 4)};
+    const uint32_t slot = draw_slot(nemesis, *config);
+    const struct shard *shard = cluster_shard_of_slot(*config, (uint16_t)slot);
+    const struct cm_plan plan = {.kind = CM_PLAN_SPLIT, .shard = shard->id, .to = slot};
     char why[CM_MAX_DETAIL_BYTES];
     struct cluster_config *split;
     if (names_lost(nemesis, *config, shard) ||

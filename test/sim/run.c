@@ -415,7 +415,8 @@ static void begin(struct run *run)
     run->cluster = sim_cluster_create(&swarm->cluster);
     history_init(&run->history);
     run->load = load_create(run->cluster, &swarm->load, &run->history, &run->out->failure);
-    run->nemesis = nemesis_create(run->cluster, &swarm->nemesis);
+    run->swarm.nemesis.load = run->load;
+    run->nemesis = nemesis_create(run->cluster, &run->swarm.nemesis);
     run->checks = checks_create(run->cluster, run->load, &run->out->failure);
     if (swarm->nemesis.flip_in)
         checks_expect_flips(run->checks);
