@@ -137,28 +137,6 @@ TEST(an_executed_request_may_still_fail)
     assert_true(failed > 10);
 }
 
-TEST(completions_outlive_their_queue_pair_unless_the_device_purges_them)
-{
-    struct soft_config config = {.seed = 1};
-    struct end ends[2];
-    struct ibv_wc wc;
-
-    for (int purges = 0; purges < 2; purges++) {
-        config.purges_completions = purges;
-        soft_verbs_configure(&config);
-        pair_open(ends, &srq_plan);
-        assert_int_equal(post_receive(&ends[1], 1, 0, 64), 0);
-        assert_int_equal(send_signalled(&ends[0], 2, 0, 64), 0);
-        expect(&ends[0], 2, IBV_WC_SUCCESS);
-        assert_int_equal(ibv_destroy_qp(ends[1].qp), 0);
-        ends[1].qp = NULL;
-        assert_int_equal(ibv_poll_cq(ends[1].cq, 1, &wc), 1 - purges);
-        for (uint64_t i = 0; i < DEPTH; i++)
-            assert_int_equal(post_receive(&ends[1], i, 0, 64), 0);
-        pair_close(ends);
-    }
-}
-
 TEST(states_want_their_attributes)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};

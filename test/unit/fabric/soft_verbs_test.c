@@ -1,8 +1,6 @@
 /* soft_verbs_test.c - what a program sees of devices made of software. */
 #define TEST_FIXTURE pair_setup, NULL
 
-#include <fcntl.h>
-
 #include "test/lib/unit.h"
 #include "test/unit/fabric/soft_pair.h"
 
@@ -189,41 +187,6 @@ TEST(datagrams_are_lost_and_doubled_as_often_as_asked)
     pair_close(ends);
 }
 
-/* Once each time it is armed, and not for an event that belongs to a queue that is gone. */
-TEST(a_shared_queue_tells_when_it_holds_fewer_than_its_limit)
-{
-    struct ibv_srq_attr limit = {.srq_limit = 2};
-    struct ibv_async_event event;
-    struct end ends[2];
-
-    pair_open(ends, &srq_plan);
-    assert_int_equal(fcntl(ends[1].context->async_fd, F_SETFL, O_NONBLOCK), 0);
-    for (uint64_t i = 0; i < 8; i++)
-        assert_int_equal(post_receive(&ends[1], i, 0, 64), 0);
-    assert_int_equal(ibv_modify_srq(ends[1].srq, &limit, IBV_SRQ_LIMIT), 0);
-    for (uint64_t i = 0; i < 8; i++) {
-        assert_int_equal(send_signalled(&ends[0], i, 0, 64), 0);
-        expect(&ends[1], i, IBV_WC_SUCCESS);
-        expect(&ends[0], i, IBV_WC_SUCCESS);
-        assert_int_equal(ibv_get_async_event(ends[1].context, &event), i == 6 ? 0 : -1);
-        if (i != 6)
-            continue;
-        assert_int_equal(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
-        assert_ptr_equal(event.element.srq, ends[1].srq);
-        ibv_ack_async_event(&event);
-    }
-    assert_int_equal(ibv_modify_srq(ends[1].srq, &limit, IBV_SRQ_LIMIT), 0);
-    assert_int_equal(post_receive(&ends[1], 8, 0, 64), 0);
-    assert_int_equal(send_signalled(&ends[0], 8, 0, 64), 0);
-    expect(&ends[1], 8, IBV_WC_SUCCESS);
-    assert_int_equal(ibv_destroy_qp(ends[1].qp), 0);
-    assert_int_equal(ibv_destroy_srq(ends[1].srq), 0);
-    ends[1].qp = NULL;
-    ends[1].srq = NULL;
-    assert_int_equal(ibv_get_async_event(ends[1].context, &event), -1);
-    pair_close(ends);
-}
-
 static void acknowledge_twice(void)
 {
     struct ibv_srq_attr limit = {.srq_limit = 2};
@@ -243,50 +206,6 @@ static void acknowledge_twice(void)
 TEST(an_event_is_acknowledged_once)
 {
     assert_true(is_mistake(acknowledge_twice));
-}
-
-/* Two queues, one channel: each is armed for itself, and the event names the one. */
-TEST(queues_of_one_channel_are_armed_apart)
-{
-    struct end ends[2];
-    struct ibv_qp_init_attr init = {
-        .qp_type = IBV_QPT_RC,
-        .cap = {.max_send_wr = DEPTH, .max_send_sge = 1, .max_inline_data = 64}};
-    struct ibv_cq *landing, *cq;
-    void *context;
-    struct ibv_wc wc;
-
-    end_open(&ends[0], &rc_plan);
-    end_open(&ends[1], &srq_plan);
-    assert_int_equal(fcntl(ends[1].channel->fd, F_SETFL, O_NONBLOCK), 0);
-    landing = ibv_create_cq(ends[1].context, DEPTH, &landing, ends[1].channel, 0);
-    assert_int_equal(ibv_destroy_qp(ends[1].qp), 0);
-    init.srq = ends[1].srq;
-    init.send_cq = ends[1].cq;
-    init.recv_cq = landing;
-    ends[1].qp = ibv_create_qp(ends[1].pd, &init);
-    for (int i = 0; i < 2; i++) {
-        to_init(&ends[i], &rc_plan);
-        to_rtr(&ends[i], &ends[1 - i], &rc_plan);
-        to_rts(&ends[i], &rc_plan);
-    }
-    for (uint64_t i = 0; i < 2; i++) {
-        assert_int_equal(post_receive(&ends[1], i, 0, 64), 0);
-        assert_int_equal(ibv_req_notify_cq(i == 0 ? ends[1].cq : landing, 0), 0);
-        assert_int_equal(send_signalled(&ends[0], i, 0, 64), 0);
-        expect(&ends[0], i, IBV_WC_SUCCESS);
-        assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), i == 0 ? -1 : 0);
-        assert_int_equal(ibv_poll_cq(ends[1].cq, 1, &wc), 0);
-        assert_int_equal(ibv_poll_cq(landing, 1, &wc), 1);
-        assert_int_equal(wc.wr_id, i);
-    }
-    assert_ptr_equal(cq, landing);
-    assert_ptr_equal(context, &landing);
-    ibv_ack_cq_events(cq, 1);
-    assert_int_equal(ibv_destroy_qp(ends[1].qp), 0);
-    ends[1].qp = NULL;
-    assert_int_equal(ibv_destroy_cq(landing), 0);
-    pair_close(ends);
 }
 
 UNIT_MAIN(NULL, NULL)
