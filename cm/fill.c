@@ -29,7 +29,7 @@ struct work {
 static bool may_change(const struct cluster_config *config, const struct shard *shard)
 {
     return shard->epoch < CLUSTER_MAX_EPOCH && !shard_is_kept(config, shard) &&
-           !split_concerns(config, shard);
+           shard->split != SPLIT_ENDED && !cluster_parent(config, shard); /* split_follow */
 }
 
 static bool is_cut(const struct work *work, const struct shard *shard, uint32_t server)
@@ -130,6 +130,15 @@ static bool drop_replicas(const struct work *work, struct shard *shard)
     return shard->backup_count + shard->filling_count < before;
 }
 
+/* Of a shard that is split nothing changes but this: its epoch might never end, and its children wait for that. */
+static bool drop_cut(const struct work *work, struct shard *shard)
+{
+    const uint32_t before = shard->backup_count;
+    shard->backup_count =
+        keep(work, shard, shard->backups, shard->backup_count, true, CLUSTER_MAX_REPLICAS);
+    return shard->backup_count < before;
+}
+
 /* G3: with one that was full before; that of a move with the one that comes for it. */
 static bool swap_roles(struct work *work, struct shard *shard)
 {
@@ -189,6 +198,8 @@ static bool end_move(struct shard *shard)
 static bool arrange(struct work *work, const struct shard *old, struct shard *shard, uint8_t filled)
 {
     work->old = old;
+    if (shard->split == SPLIT_PARENT)
+        return drop_cut(work, shard);
     bool changed = end_filling(shard, filled);
     changed = swap_roles(work, shard) || changed;
     changed = drop_replicas(work, shard) || changed;
@@ -241,6 +252,7 @@ int fill_make(const struct fill_from *from, struct cluster_config **out)
             shard->epoch == from->old->shards[i].epoch)
             shard->epoch++; /* G2 */
     }
+    split_follow(config);
     split_advance(from->old, config, from->filled);
     drop_kept(config);
     int error = cluster_finish(config);

@@ -73,8 +73,8 @@ enum cm_plan_kind {
 struct cm_plan {
     enum cm_plan_kind kind;
     uint32_t server;
-    uint32_t shard,
-        to; /* MOVE, WORKER; `to` of BALANCE: an enum cluster_balance, of SPLIT: a slot */
+    uint32_t shard; /* MOVE, WORKER, SPLIT */
+    uint32_t to;    /* MOVE, WORKER; of BALANCE: an enum cluster_balance; of SPLIT: a slot */
 };
 
 struct cm_event {

@@ -127,6 +127,26 @@ static void assert_row(const struct cluster_config *config, uint16_t id, uint32_
     assert_int_equal(row->filling_count, 0);
 }
 
+/* Else the parent's epoch might never end, which the children wait for. */
+TEST(a_backup_out_of_reach_of_the_primary_leaves_all_three)
+{
+    static struct leases leases;
+    struct cluster_config *config = split_one(), *next;
+    leases = (struct leases){.count = 1, .entries = {{.server = 2, .cut_count = 1, .cut = {4}}}};
+    const struct fill_from from = {.old = config, .filled = filled, .leases = &leases};
+    const uint32_t epoch = cluster_shard(config, 1)->epoch;
+    assert_int_equal(fill_make(&from, &next), 0);
+    assert_non_null(next);
+    for (uint16_t id = 1; id <= 4; id++) {
+        const struct shard *row = cluster_shard(next, id);
+        if (id != 2)
+            assert_true(row->primary == 2 && row->backup_count == 1 && row->backups[0] == 3);
+    }
+    assert_row(next, 1, 2, 1, epoch + 1);
+    cluster_release(config);
+    cluster_release(next);
+}
+
 TEST(children_have_new_ids_and_epochs_above_all_that_had_them)
 {
     struct cluster_config *config = three_shards();
