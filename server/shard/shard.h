@@ -41,9 +41,9 @@ struct write_list {
  * digest role where it backs it. All but the atomic fields belong to the owner from then on. */
 struct shard_state {
     uint16_t id;
-    _Atomic uint16_t
-        parent; /* what is not in the index may be in that of this shard, which its owner holds as well (split.h);
-                            * SHARD_NO_ID: it is not. The control role's */
+    /* What is not in the index may be in that of this shard, which its owner holds as well (split.h). SHARD_NO_ID: it is not.
+     * The control role's. */
+    _Atomic uint16_t parent;
     bool frozen;             /* it is split, and served no more */
     uint32_t digest;         /* backup: the digest role that has it. The control role's */
     struct split *splitting; /* then; NULL: nothing was copied yet */

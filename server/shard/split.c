@@ -4,7 +4,7 @@
  *  S1  Copying begins when the epoch has begun in which nobody writes the parent: what was written before has been reconciled, and
  *      its index shows all of it.
  *  S2  A copy is an entry of the child with the version of the original, so it is older than all that was written to the child. What
- *      the child has already, or something newer, is not stored again.
+ *      the child has already, or something newer that is committed, is not stored again. One that is not may still vanish.
  *  S3  The copy of an item lies in a segment that was allocated after the child came, in one of the owner's log: a start takes
  *      it, although its epoch is before the child's first (shard_counts). Nobody asks for its operation again by it; those that
  *      may be asked for get record stubs, in both children, as their keys are not known.
@@ -80,6 +80,17 @@ static int copy(const struct split_owner *owner, struct shard_state *child, uint
     return applied < 0 ? applied : 0;
 }
 
+/* S2, of what the child's index has. What is damaged is found, too, if its tag fits (index_find): its version means nothing then. */
+static bool stands_in(const struct split_owner *owner, const struct shard_state *child,
+                      const void *found, const struct apply_entry *entry)
+{
+    const uint64_t version = entry_version(found);
+    return version >= entry->version &&
+           (version_epoch(version) < child->first_epoch ||
+            version <= atomic_load_explicit(&child->commit, memory_order_relaxed)) &&
+           entry_key_equals(&owner->common->format, found, entry->key, entry->key_bytes);
+}
+
 static void visit_item(void *context, uint64_t offset)
 {
     struct visit *visit = context;
@@ -100,10 +111,7 @@ static void visit_item(void *context, uint64_t offset)
         apply_describe(common->pm, &common->format, &header, offset, owner->key);
     struct shard_state *child = child_of(owner, entry.key, entry.key_bytes);
     const uint64_t at = index_find(child->index, entry.hash, entry.key, entry.key_bytes);
-    /* What is damaged is found, too, if its tag fits (index_find): its version means nothing then. */
-    const void *found = pm_at(common->pm, at);
-    if (at == 0 || entry_version(found) < header.version ||
-        !entry_key_equals(&common->format, found, entry.key, entry.key_bytes))
+    if (at == 0 || !stands_in(owner, child, pm_at(common->pm, at), &entry))
         visit->error = copy(owner, child, offset, &header, &entry);
 }
 

@@ -19,10 +19,10 @@
  *      outcome is in doubt: its client's connection ends, and it is in the uncommitted suffix.
  *  Z7  What is given back is a full backup's: all of its log is durable and lies in closed segments (digest_release.c); the
  *      index, the contiguous prefix and the suffix have every version that was handed out, and so do the completion records.
- *  Z9  A child of a shard that is split begins its epoch when its parent has begun the one in which nobody writes it: all that the
- *      parent has is reconciled then, and its completion records are the child's as well.
  *  Z8  When all shards whose epochs began together are reconciled, the log is closed once: what is in an open segment is not
  *      settled, and if nobody writes any more nothing else closes it. Backups wait for it to let tombstones go.
+ *  Z9  A child of a shard that is split begins its epoch when its parent has begun the one in which nobody writes it: all that the
+ *      parent has is reconciled then, and its completion records are the child's as well.
  *
  *  serving e --(adopted)--> serving e, e' pending --(committed)--> ending --(nothing in flight)--> reconciling --> serving e'
  *  any --(another is to lead it)--> deposed --(nothing can land any more)--> given back
