@@ -2,8 +2,8 @@
  *
  * Invariants:
  *  V1 A step lowers the higher of the loads of the two that it concerns, by what is known.
- *  V2 Nothing is decided before every member that may hold shards has reported in the last reports' time: an average without
- *     one would be wrong.
+ *  V2 Nothing is decided before every member that may hold shards has reported in the last reports' time, and of each shard that
+ *     it holds: an average without one would be wrong.
  *  V3 No shard is touched that changes, rests behind a change, or is to change by an earlier step.
  *  V4 The steps of a decision are carried out one after another, whatever is reported meanwhile; what is left of them is dropped
  *     when something else changes the configuration.
@@ -18,6 +18,7 @@
 enum {
     OVERLOADED_PERCENT = 130,
     BALANCED_PERCENT = 105,
+    IDLE_PERCENT = 60,
     BUSY_PERCENT = 10,
     GAIN_PARTS = 40,      /* a step gains one of these of the average */
     FILL_GAIN_PARTS = 20, /* and as many more than one without copying */
@@ -55,6 +56,23 @@ static uint32_t position_of(const struct work *work, uint32_t server)
     return (uint32_t)(cluster_member(work->config, server) - work->config->members);
 }
 
+static bool holds(const struct shard *shard, uint32_t server)
+{
+    return shard->primary == server || shard_has_backup(shard, server);
+}
+
+/* V2. False: not of each shard that it holds. */
+static bool add_shards(struct work *work, struct bin *bin, uint32_t server)
+{
+    for (uint32_t i = 0; i < work->config->served_count; i++) {
+        const struct shard *shard = &work->config->shards[i];
+        if (holds(shard, server) && !loads_knows(work->loads, shard->id, server))
+            return false;
+        bin->load += loads_at(work->loads, shard->id, server);
+    }
+    return true;
+}
+
 /* V2. False: not every one has. */
 static bool sum_up(struct work *work)
 {
@@ -71,8 +89,8 @@ static bool sum_up(struct work *work)
             return false;
         bin->cores = known->cores;
         bin->free_bytes = known->free_bytes;
-        for (uint32_t k = 0; k < work->config->shard_count; k++)
-            bin->load += loads_at(work->loads, work->config->shards[k].id, member->server);
+        if (!add_shards(work, bin, member->server))
+            return false;
         load += bin->load;
         cores += bin->cores;
     }
@@ -265,6 +283,15 @@ static bool find_split(const struct work *work, struct cm_plan *plan)
     return found;
 }
 
+static bool any_below(const struct work *work, uint32_t percent)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < work->config->member_count; i++)
+        any = any ||
+              (work->bins[i].takes && height(&work->bins[i], 0) * 100 < work->average * percent);
+    return any;
+}
+
 /* One of its shards is being split: what moves then is decided once its halves may. */
 static bool is_splitting(const struct work *work, uint32_t server)
 {
@@ -279,7 +306,7 @@ static void decide(struct balance *balance, struct work *work)
 {
     find_hot(work);
     if (height(&work->bins[work->hot], 0) * 100 < (uint64_t)LOAD_CORE * BUSY_PERCENT ||
-        !is_above(work, OVERLOADED_PERCENT) ||
+        !is_above(work, any_below(work, IDLE_PERCENT) ? BALANCED_PERCENT : OVERLOADED_PERCENT) ||
         is_splitting(work, work->config->members[work->hot].server))
         return;
     if (work->now_ns >= balance->split_ns && find_split(work, &balance->steps[0])) {

@@ -3,7 +3,8 @@
  *
  * A server whose load, divided by its cores, is 30 % above the average of all is overloaded; one that is less than 10 %
  * busy never is. Then its hottest shards are to move, and those of who has most after that, until all are within 5 % of the average, or no
- * move lowers the highest load by a fortieth of the average: a list of steps, decided by what was known at one moment. What
+ * move lowers the highest load by a fortieth of the average: a list of steps, decided by what was known at one moment. Where a
+ * server has less than 60 % of the average, as one that was just added, another one is overloaded 5 % above it. What
  * keeps it calm is the band between 30 % and 5 %, and that a shard rests for 10 s behind a change of it.
  *
  * A shard that has more load than a server should have is split where that is halved, as soon as its server is overloaded; its

@@ -28,6 +28,14 @@ const struct load_member *loads_member(const struct loads *loads, const struct m
     return NULL;
 }
 
+bool loads_knows(const struct loads *loads, uint16_t id, uint32_t server)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS; i++)
+        any = any || loads->shards[id].at[i].server == server;
+    return any;
+}
+
 uint32_t loads_at(const struct loads *loads, uint16_t id, uint32_t server)
 {
     const struct load_shard *shard = &loads->shards[id];
@@ -65,7 +73,8 @@ void loads_told(struct loads *loads, const struct cluster_config *config, uint32
                 const struct load_report *report, uint64_t now_ns)
 {
     const struct member *member = cluster_member(config, server);
-    ASSERT(member);
+    if (!member)
+        return; /* it was removed meanwhile */
     struct load_member *entry = member_of(loads, server);
     entry->incarnation = member->incarnation;
     entry->told_ns = now_ns;

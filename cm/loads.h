@@ -61,7 +61,8 @@ void loads_follow(struct loads *loads, const struct cluster_config *before,
 /* NULL: this process has not reported. */
 const struct load_member *loads_member(const struct loads *loads, const struct member *member);
 
-/* Of that shard, at that server. */
+/* Of that shard, at that server; 0, too, if that has said nothing. loads_knows: it has, or what it took over from another one did. */
+bool loads_knows(const struct loads *loads, uint16_t shard, uint32_t server);
 uint32_t loads_at(const struct loads *loads, uint16_t shard, uint32_t server);
 
 #endif

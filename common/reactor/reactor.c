@@ -36,7 +36,7 @@
 
 enum { NAME_BYTES = 16, WAIT_EVENTS = 16 };
 
-#define WINDOW_NS (100 * NS_PER_MS) /* in which it is measured how long polls are busy */
+#define WINDOW_NS (20 * NS_PER_MS) /* in which it is measured how long polls are busy */
 
 enum sleep_state { AWAKE, SLEEPING, NOTIFIED };
 

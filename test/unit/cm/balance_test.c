@@ -103,6 +103,44 @@ static uint32_t load_of(const struct field *field, const uint32_t *led, uint32_t
     return load;
 }
 
+/* Four and five servers: those that are there already have 25 % more than the average then. */
+TEST(a_server_that_was_added_gets_shards_though_nobody_is_overloaded)
+{
+    enum { MANY = 24 };
+    struct field field;
+    uint32_t led[MANY], moves = 0;
+    open_field(&field, 5, MANY);
+    for (uint32_t i = 0; i < MANY; i++) {
+        struct shard *shard = &field.config->shards[i];
+        shard->primary = i % 4 + 1;
+        shard->backups[0] = (i + 1) % 4 + 1;
+        led[i] = 20;
+    }
+    assert_int_equal(cluster_finish(field.config), 0);
+    for (; moves < 2; moves++) {
+        tell(&field, led, 5, 1);
+        assert_int_equal(next(&field), BALANCE_STEP);
+        assert_int_equal(field.plan.to, 5);
+        carry_out(&field);
+        field.now_ns += NS_PER_S;
+    }
+    close_field(&field);
+}
+
+/* As its new manager sees it, whom not everyone has told of every shard. */
+TEST(nothing_is_decided_before_all_is_known)
+{
+    struct field field;
+    open_field(&field, MEMBERS, SHARDS);
+    const uint32_t led[] = {900, 900, 100, 900, 100, 100};
+    tell(&field, led, MEMBERS - 1, 1);
+    loads_told(field.loads, field.config, MEMBERS, &(struct load_report){.cores = 1}, field.now_ns);
+    assert_int_equal(next(&field), BALANCE_NOTHING);
+    tell(&field, led, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_STEP);
+    close_field(&field);
+}
+
 TEST(nothing_moves_where_nobody_is_busy_or_much_above_the_average)
 {
     struct field field;
