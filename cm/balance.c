@@ -5,8 +5,6 @@
  *  V2 Nothing is decided before every member that may hold shards has reported in the last reports' time, and of each shard that
  *     it holds: an average without one would be wrong.
  *  V3 No shard is touched that changes, rests behind a change, or is to change by an earlier step.
- *  V4 The steps of a decision are carried out one after another, whatever is reported meanwhile; what is left of them is dropped
- *     when something else changes the configuration.
  */
 #include "cm/balance.h"
 
@@ -301,53 +299,42 @@ static bool is_splitting(const struct work *work, uint32_t server)
     return any;
 }
 
-/* Until all are within BALANCED_PERCENT, or there is no move or place left. */
-static void decide(struct balance *balance, struct work *work)
+/* Until all are within BALANCED_PERCENT, or there is no move or place left. Returns how many. */
+static uint32_t find_steps(const struct balance *balance, struct work *work, struct cm_plan *plans)
 {
+    uint32_t count = 0;
     find_hot(work);
     if (height(&work->bins[work->hot], 0) * 100 < (uint64_t)LOAD_CORE * BUSY_PERCENT ||
         !is_above(work, any_below(work, IDLE_PERCENT) ? BALANCED_PERCENT : OVERLOADED_PERCENT) ||
         is_splitting(work, work->config->members[work->hot].server))
-        return;
-    if (work->now_ns >= balance->split_ns && find_split(work, &balance->steps[0])) {
-        balance->count = 1;
-        return;
-    }
+        return 0;
+    if (work->now_ns >= balance->split_ns && find_split(work, &plans[0]))
+        return 1;
     note_fillings(work);
-    while (balance->count < BALANCE_STEPS && is_above(work, BALANCED_PERCENT) && find_move(work)) {
-        balance->steps[balance->count++] = plan_of(work, &work->best);
+    while (count < BALANCE_STEPS && is_above(work, BALANCED_PERCENT) && find_move(work)) {
+        plans[count++] = plan_of(work, &work->best);
         apply(work, &work->best);
         find_hot(work);
     }
+    return count;
 }
 
-/* True: there are no steps; and one was passed over, which is told. */
-static bool look(struct balance *balance, const struct cluster_config *config,
-                 const struct loads *loads, uint64_t now_ns, struct cm_plan *passed)
+enum balance_found balance_decide(struct balance *balance, const struct cluster_config *config,
+                                  const struct loads *loads, uint64_t now_ns,
+                                  struct cm_plan plans[BALANCE_STEPS], uint32_t *count)
 {
     struct work work = {.config = config, .loads = loads, .now_ns = now_ns};
     work.passed.peak = UINT64_MAX;
+    *count = 0;
     if (!sum_up(&work)) /* V2 */
-        return false;
-    decide(balance, &work);
-    for (uint32_t i = 0; i < config->member_count && balance->count == 0; i++)
-        balance->count += find_worker(&work, i, &balance->steps[0]);
-    if (balance->count > 0 || work.passed.peak == UINT64_MAX)
-        return false;
-    *passed = plan_of(&work, &work.passed);
-    return is_new(balance, passed);
-}
-
-enum balance_found balance_next(struct balance *balance, const struct cluster_config *config,
-                                const struct loads *loads, uint64_t now_ns, struct cm_plan *plan)
-{
-    if (balance->next == balance->count || config->term != balance->term) /* V4 */
-        balance->next = balance->count = 0;
-    if (balance->count == 0 && look(balance, config, loads, now_ns, plan))
-        return BALANCE_PASSED;
-    if (balance->count == 0)
         return BALANCE_NOTHING;
-    *plan = balance->steps[balance->next++];
-    balance->term = config->term + 1;
-    return BALANCE_STEP;
+    *count = find_steps(balance, &work, plans);
+    for (uint32_t i = 0; i < config->member_count && *count == 0; i++)
+        *count += find_worker(&work, i, &plans[0]);
+    if (*count > 0)
+        return BALANCE_DECIDED;
+    if (work.passed.peak == UINT64_MAX)
+        return BALANCE_NOTHING;
+    plans[(*count)++] = plan_of(&work, &work.passed);
+    return is_new(balance, &plans[0]) ? BALANCE_PASSED : BALANCE_NOTHING;
 }

@@ -26,22 +26,19 @@ enum { BALANCE_STEPS = 32 }; /* of one decision, at most */
 
 /* All zeros at first. */
 struct balance {
-    struct cm_plan steps[BALANCE_STEPS];
-    uint32_t count, next;
-    uint64_t term; /* of the configuration that the last step made, if it did */
-    uint16_t
-        passed; /* the shard that was passed over last for want of space, and where to; server 0: none was */
-    uint32_t passed_at;
-    uint64_t split_ns; /* no shard is split before: one could not be. The caller's */
+    uint16_t passed;    /* the shard that was passed over last for want of space, and where to; */
+    uint32_t passed_at; /* server 0: none was */
+    uint64_t split_ns;  /* no shard is split before: one could not be. The caller's */
 };
 
 enum balance_found {
     BALANCE_NOTHING,
-    BALANCE_STEP, /* `plan` */
-    BALANCE_PASSED, /* none; and `plan`, a move, would be one if its target had the space. Once for each. */
+    BALANCE_DECIDED, /* `plans`, each of another shard: to be carried out together */
+    BALANCE_PASSED, /* none; and the plan, a move, would be one if its target had the space. Once for each. */
 };
 
-enum balance_found balance_next(struct balance *balance, const struct cluster_config *config,
-                                const struct loads *loads, uint64_t now_ns, struct cm_plan *plan);
+enum balance_found balance_decide(struct balance *balance, const struct cluster_config *config,
+                                  const struct loads *loads, uint64_t now_ns,
+                                  struct cm_plan plans[BALANCE_STEPS], uint32_t *count);
 
 #endif

@@ -39,16 +39,15 @@ void manage_plan_forget(struct cm_state *state, uint32_t connection)
 }
 
 /* plan_refusal, and of a split, whose slot is found if it names none. */
-static const char *refusal(const struct cm_state *state, struct cm_plan *plan, char *why,
-                           size_t why_bytes)
+static const char *refusal(const struct cm_state *state, const struct cluster_config *config,
+                           struct cm_plan *plan, char *why, size_t why_bytes)
 {
-    const char *sentence = plan_refusal(plan, state->config, why, why_bytes);
+    const char *sentence = plan_refusal(plan, config, why, why_bytes);
     if (sentence || plan->kind != CM_PLAN_SPLIT)
         return sentence;
     if (plan->to == 0)
-        plan->to = split_slot(state->config, &state->loads, plan->shard);
-    return split_refusal(plan, state->config, &state->loads, state->options.max_shards, why,
-                         why_bytes);
+        plan->to = split_slot(config, &state->loads, plan->shard);
+    return split_refusal(plan, config, &state->loads, state->options.max_shards, why, why_bytes);
 }
 
 /* M7 */
@@ -61,25 +60,31 @@ static bool may_propose(const struct cm_state *state, const struct cm_plan *plan
            (leases_is_committed(&state->leases) && leases_may_grant(&state->leases, state->now_ns));
 }
 
-static void tell_planned(struct cm_state *state, const char *event, const struct cm_plan *plan,
-                         uint64_t term)
+static int describe(const struct cm_plan *plan, char *out, size_t bytes)
 {
     static const char *const words[CM_PLAN_KINDS] = {"add",    "drain",   "remove", "move",
                                                      "worker", "balance", "split"};
+    const char *word = words[plan->kind];
+    if (plan->kind == CM_PLAN_BALANCE)
+        return snprintf(out, bytes, " what=%s mode=%s", word,
+                        cluster_balance_name((enum cluster_balance)plan->to));
+    if (plan->kind == CM_PLAN_SPLIT)
+        return snprintf(out, bytes, " what=%s shard=%u slot=%u", word, plan->shard, plan->to);
+    if (plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER)
+        return snprintf(out, bytes, " what=%s server=%u shard=%u to=%u", word, plan->server,
+                        plan->shard, plan->to);
+    return snprintf(out, bytes, " what=%s server=%u", word, plan->server);
+}
+
+/* As many of them as find space. */
+static void tell_planned(struct cm_state *state, const char *event, const struct cm_plan *plans,
+                         uint32_t count, uint64_t term)
+{
     char *story = state->stories[7];
     const size_t bytes = sizeof state->stories[7];
-    size_t at = (size_t)snprintf(story, bytes, "term=%llu what=%s", (unsigned long long)term,
-                                 words[plan->kind]);
-    if (plan->kind == CM_PLAN_BALANCE) {
-        snprintf(story + at, bytes - at, " mode=%s",
-                 cluster_balance_name((enum cluster_balance)plan->to));
-    } else if (plan->kind == CM_PLAN_SPLIT) {
-        snprintf(story + at, bytes - at, " shard=%u slot=%u", plan->shard, plan->to);
-    } else {
-        at += (size_t)snprintf(story + at, bytes - at, " server=%u", plan->server);
-        if (plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER)
-            snprintf(story + at, bytes - at, " shard=%u to=%u", plan->shard, plan->to);
-    }
+    size_t at = (size_t)snprintf(story, bytes, "term=%llu", (unsigned long long)term);
+    for (uint32_t i = 0; i < count && at < bytes; i++)
+        at += (size_t)describe(&plans[i], story + at, bytes - at);
     actions_tell(state, event, story);
 }
 
@@ -90,11 +95,11 @@ bool manage_plan_propose(struct cm_state *state, struct proposal *out)
         struct connection *peer = &state->connections[i];
         char why[CM_MAX_DETAIL_BYTES + 1];
         if (!peer->plans || !may_propose(state, &peer->plan) ||
-            refusal(state, &peer->plan, why, sizeof why) ||
+            refusal(state, state->config, &peer->plan, why, sizeof why) ||
             !plan_is_due(&peer->plan, state->config) ||
             plan_make(&peer->plan, state->config, &proposal.config))
             continue;
-        tell_planned(state, "planned", &peer->plan, proposal.config->term);
+        tell_planned(state, "planned", &peer->plan, 1, proposal.config->term);
         *out = proposal;
         return true;
     }
@@ -111,36 +116,60 @@ void manage_loaded(struct cm_state *state, const struct cm_event *event)
     state->weighs = true;
 }
 
+static void cannot_split(struct cm_state *state, const char *why)
+{
+    state->balance.split_ns = state->now_ns + BALANCE_REST_NS;
+    actions_warn(state, "balance_cannot_split", why);
+}
+
+/* Of a decision all steps, in one configuration: each would cost all servers an adoption, and an end of their open segments. NULL: none
+ * can be made. */
+static struct cluster_config *make_steps(struct cm_state *state, struct cm_plan *plans,
+                                         uint32_t count, uint32_t *made)
+{
+    struct cluster_config *config = NULL, *next;
+    *made = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct cluster_config *from = config ? config : state->config;
+        struct cm_plan plan = plans[i];
+        const char *why = refusal(state, from, &plan, state->refusal, sizeof state->refusal);
+        if (why && plan.kind == CM_PLAN_SPLIT)
+            cannot_split(state, why);
+        if (why || plan_make(&plan, from, &next))
+            continue;
+        cluster_release(config);
+        config = next;
+        config->term = state->config->term + 1;
+        plans[(*made)++] = plan;
+    }
+    return config;
+}
+
 /* M7. Behind everything else that may be due; one decision for each report. */
 bool manage_balance_propose(struct cm_state *state, struct proposal *out)
 {
-    struct cm_plan plan;
+    struct cm_plan plans[BALANCE_STEPS];
+    uint32_t count;
     const bool dry = state->config->balance == BALANCE_DRY_RUN;
     if (!state->weighs || state->config->balance == BALANCE_OFF ||
         (dry && state->now_ns - state->dry_ns < BALANCE_REST_NS) ||
         !leases_is_committed(&state->leases) || !leases_may_grant(&state->leases, state->now_ns))
         return false;
+    state->weighs = false;
     const enum balance_found found =
-        balance_next(&state->balance, state->config, &state->loads, state->now_ns, &plan);
-    state->weighs = found == BALANCE_STEP && !dry;
+        balance_decide(&state->balance, state->config, &state->loads, state->now_ns, plans, &count);
     if (found == BALANCE_NOTHING)
         return false;
     if (found == BALANCE_PASSED || dry) {
         tell_planned(state, found == BALANCE_PASSED ? "balance_lacks_space" : "balance_would",
-                     &plan, state->config->term);
+                     plans, count, state->config->term);
         state->dry_ns = state->now_ns;
         return false;
     }
-    struct proposal proposal = {0};
-    const char *why = refusal(state, &plan, state->refusal, sizeof state->refusal);
-    if (why && plan.kind == CM_PLAN_SPLIT) {
-        state->balance.split_ns = state->now_ns + BALANCE_REST_NS;
-        actions_warn(state, "balance_cannot_split", why);
-    }
-    if (!why && !plan_make(&plan, state->config, &proposal.config))
-        tell_planned(state, "balanced", &plan, proposal.config->term);
+    struct proposal proposal = {.config = make_steps(state, plans, count, &count)};
     if (!proposal.config)
         return false;
+    tell_planned(state, "balanced", plans, count, proposal.config->term);
     *out = proposal;
     return true;
 }
@@ -154,7 +183,8 @@ void manage_plan_answer(struct cm_state *state)
         struct cm_plan *plan = &peer->plan;
         if (!peer->plans || refused)
             continue;
-        const char *why = refusal(state, plan, state->refusal, sizeof state->refusal);
+        const char *why =
+            refusal(state, state->config, plan, state->refusal, sizeof state->refusal);
         refused = why != NULL;
         if (refused)
             actions_refuse(state, i, peer->plan_tag, ROWAN_EREFUSED, why);

@@ -71,7 +71,7 @@ struct cm_state {
     struct loads loads;
     struct balance balance;
     uint64_t dry_ns; /* when it was told last what a dry run would do first */
-    bool weighs; /* since the last decision of `balance` there was a report, or it made a step */
+    bool weighs;     /* since the last decision of `balance` there was a report */
     /* By server: the last incarnation that was a member and is none any more, as far as this manager saw; 0: none. */
     uint64_t removed[CLUSTER_MAX_SERVER + 1];
 

@@ -19,7 +19,8 @@ struct field {
     struct balance balance;
     uint64_t now_ns;
     uint64_t free_bytes;
-    struct cm_plan plan;
+    struct cm_plan plans[BALANCE_STEPS], plan; /* decided; the next of them */
+    uint32_t count, at;
 };
 
 /* Shard i is led by server i mod MEMBERS + 1 and backed by the next one. */
@@ -64,9 +65,22 @@ static void tell(struct field *field, const uint32_t *led, uint32_t servers, uin
     }
 }
 
+/* The next step of the decision that was made, or of a new one. */
 static enum balance_found next(struct field *field)
 {
-    return balance_next(&field->balance, field->config, field->loads, field->now_ns, &field->plan);
+    if (field->at == field->count) {
+        const enum balance_found found =
+            balance_decide(&field->balance, field->config, field->loads, field->now_ns,
+                           field->plans, &field->count);
+        field->at = 0;
+        if (found != BALANCE_DECIDED) {
+            field->plan = field->plans[0];
+            field->count = 0;
+            return found;
+        }
+    }
+    field->plan = field->plans[field->at++];
+    return BALANCE_DECIDED;
 }
 
 /* The plan becomes the configuration; what it fills is full at once. */
@@ -119,7 +133,7 @@ TEST(a_server_that_was_added_gets_shards_though_nobody_is_overloaded)
     assert_int_equal(cluster_finish(field.config), 0);
     for (; moves < 2; moves++) {
         tell(&field, led, 5, 1);
-        assert_int_equal(next(&field), BALANCE_STEP);
+        assert_int_equal(next(&field), BALANCE_DECIDED);
         assert_int_equal(field.plan.to, 5);
         carry_out(&field);
         field.now_ns += NS_PER_S;
@@ -137,7 +151,7 @@ TEST(nothing_is_decided_before_all_is_known)
     loads_told(field.loads, field.config, MEMBERS, &(struct load_report){.cores = 1}, field.now_ns);
     assert_int_equal(next(&field), BALANCE_NOTHING);
     tell(&field, led, MEMBERS, 1);
-    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(next(&field), BALANCE_DECIDED);
     close_field(&field);
 }
 
@@ -165,7 +179,7 @@ TEST(nothing_moves_before_every_member_has_said_its_load)
     field.now_ns += 4 * NS_PER_S; /* and lately */
     assert_int_equal(next(&field), BALANCE_NOTHING);
     tell(&field, led, MEMBERS, 1);
-    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(next(&field), BALANCE_DECIDED);
     close_field(&field);
 }
 
@@ -175,7 +189,7 @@ TEST(the_shard_that_lowers_the_highest_load_most_goes_to_its_full_backup)
     struct field field;
     open_field(&field, MEMBERS, SHARDS);
     tell(&field, (const uint32_t[]){600, 100, 300, 250, 10, 300}, MEMBERS, 1);
-    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_int_equal(field.plan.kind, CM_PLAN_MOVE);
     assert_int_equal(field.plan.server, 1);
     assert_int_equal(field.plan.to, 2);
@@ -188,7 +202,7 @@ TEST(a_server_that_has_nothing_of_it_is_taken_where_the_backups_are_hot_too)
     struct field field;
     open_field(&field, MEMBERS, SHARDS);
     tell(&field, (const uint32_t[]){300, 500, 10, 300, 10, 10}, MEMBERS, 1);
-    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_int_equal(field.plan.server, 1);
     assert_int_equal(field.plan.to, 3);
     close_field(&field);
@@ -216,13 +230,13 @@ TEST(a_shard_rests_behind_a_change)
     assert_int_equal(next(&field), BALANCE_NOTHING); /* it would only be hot elsewhere */
     const uint32_t two[] = {400, 0, 0, 400, 0, 0};
     tell(&field, two, MEMBERS, 1);
-    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(next(&field), BALANCE_DECIDED);
     carry_out(&field);
     const uint32_t turned[] = {0,   400, 0,
                                400, 0,   0}; /* the one that moved, and one of its new server */
     for (uint32_t i = 0; i < 10; i++) {
         tell(&field, turned, MEMBERS, 1);
-        if (next(&field) == BALANCE_STEP)
+        if (next(&field) == BALANCE_DECIDED)
             assert_int_not_equal(field.plan.shard, 3);
         field.now_ns += NS_PER_S;
     }
@@ -243,7 +257,7 @@ TEST(a_worker_with_too_much_gives_a_shard_to_the_one_with_least)
         field.config->shards[i].worker = i == 3 ? 1 : i / MEMBERS;
     field.config->shards[0].worker = 1;
     tell(&field, led, MEMBERS, 3);
-    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_int_equal(field.plan.kind, CM_PLAN_WORKER);
     assert_int_equal(field.plan.server, 1);
     assert_int_equal(field.plan.shard, 0);
@@ -268,7 +282,7 @@ TEST(a_shard_hotter_than_what_a_server_should_have_is_split_where_its_load_is_ha
     struct field field;
     open_field(&field, MEMBERS, SHARDS);
     tell_hot(&field, 30);
-    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_true(field.plan.kind == CM_PLAN_SPLIT && field.plan.shard == 0 && field.plan.to == 30);
     struct cluster_config *after;
     assert_int_equal(plan_make(&field.plan, field.config, &after), 0);
@@ -286,11 +300,11 @@ TEST(a_slot_that_is_hot_by_itself_and_what_cannot_be_split_do_not_keep_others_fr
     struct field field;
     open_field(&field, MEMBERS, SHARDS);
     tell_hot(&field, 0);
-    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_true(field.plan.kind == CM_PLAN_MOVE && field.plan.shard == 3);
     field.balance = (struct balance){.split_ns = field.now_ns + 1};
     tell_hot(&field, 30);
-    assert_int_equal(next(&field), BALANCE_STEP);
+    assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_true(field.plan.kind == CM_PLAN_MOVE && field.plan.shard == 3);
     close_field(&field);
 }
@@ -354,7 +368,7 @@ TEST(days_of_changing_load_stay_balanced_with_few_moves)
         for (uint32_t i = 0; i < MANY; i++)
             led[i] = base[i] * (90 + (uint32_t)random_below(&random, 21)) / 100;
         tell(&field, led, MEMBERS, 1);
-        while (next(&field) == BALANCE_STEP) {
+        while (next(&field) == BALANCE_DECIDED) {
             carry_out(&field);
             moves++;
         }
@@ -386,7 +400,7 @@ TEST(an_hour_of_uniform_load_with_noise_moves_nothing)
         for (uint32_t i = 0; i < MANY; i++)
             led[i] = 70 + (uint32_t)random_below(&random, 61);
         tell(&field, led, MEMBERS, 1);
-        while (next(&field) == BALANCE_STEP) {
+        while (next(&field) == BALANCE_DECIDED) {
             carry_out(&field);
             moves++;
         }
