@@ -176,6 +176,18 @@ uint32_t entry_encode_block(const struct entry_format *format, const struct entr
     return bytes;
 }
 
+uint32_t entry_encode_record(const struct entry_format *format, uint16_t shard, uint64_t version,
+                             uint32_t client_id, uint32_t operation, void *out)
+{
+    const struct entry_header header = {.type = ENTRY_RECORD,
+                                        .shard = shard,
+                                        .version = version,
+                                        .blocks = 1,
+                                        .client_id = client_id,
+                                        .operation = operation};
+    return entry_encode_block(format, &header, NULL, NULL, out);
+}
+
 /* --- decode --- */
 
 /* The bytes of the block with that sound header, or 0 if its block count contradicts the sizes. */

@@ -158,6 +158,10 @@ static inline uint32_t entry_bytes(const struct entry_format *format, uint32_t k
 uint32_t entry_encode_block(const struct entry_format *format, const struct entry_header *header,
                             const void *key, const void *value, void *out);
 
+/* entry_encode_record: the same, of a record stub, which is ENTRY_ALIGN bytes. */
+uint32_t entry_encode_record(const struct entry_format *format, uint16_t shard, uint64_t version,
+                             uint32_t client_id, uint32_t operation, void *out);
+
 /* entry_give: writes the block at `at`, which was checked, into `out` as one of another shard's entry that no client asks for
  * again. Returns its bytes. */
 uint32_t entry_give(const struct entry_format *format, const void *at, uint16_t shard, void *out);

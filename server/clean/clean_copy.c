@@ -189,15 +189,10 @@ static int copy(struct clean *clean, struct victim *victim, const struct entry_h
 static int write_stub(struct clean *clean, struct victim *victim, const struct entry_header *of)
 {
     const struct server_common *common = clean->common;
-    const struct entry_header header = {.type = ENTRY_RECORD,
-                                        .shard = of->shard,
-                                        .version = of->version,
-                                        .blocks = 1,
-                                        .client_id = of->client_id,
-                                        .operation = of->operation};
     uint8_t stub[ENTRY_ALIGN];
     uint64_t to;
-    const uint32_t bytes = entry_encode_block(&common->format, &header, NULL, NULL, stub);
+    const uint32_t bytes = entry_encode_record(&common->format, of->shard, of->version,
+                                               of->client_id, of->operation, stub);
     const int error = clean_reserve(clean, bytes, &to);
     if (error)
         return error;

@@ -147,15 +147,10 @@ static int copy_items(const struct split_owner *owner, struct split *split)
 static int store_stub(const struct split_owner *owner, const struct shard_state *child,
                       const struct records_row *row)
 {
-    const struct entry_header header = {.type = ENTRY_RECORD,
-                                        .shard = child->id,
-                                        .version = row->version,
-                                        .blocks = 1,
-                                        .client_id = row->client,
-                                        .operation = row->operation};
     uint8_t *staging = owner->parent->splitting->staging;
     uint64_t offset;
-    const uint32_t bytes = entry_encode_block(&owner->common->format, &header, NULL, NULL, staging);
+    const uint32_t bytes = entry_encode_record(&owner->common->format, child->id, row->version,
+                                               row->client, row->operation, staging);
     const int error = log_reserve(owner->log, bytes, &offset);
     if (!error)
         pm_store(owner->common->pm, offset, staging, bytes);

@@ -285,17 +285,11 @@ static void encode_stubs(struct worker *worker, const struct fill *fill,
 {
     uint8_t *at = worker->value;
     for (uint32_t i = 0; i < count; i++) {
-        const struct entry_header header = {.type = ENTRY_RECORD,
-                                            .shard = fill->shard->id,
-                                            .version = rows[i].version,
-                                            .blocks = 1,
-                                            .client_id = rows[i].client,
-                                            .operation = rows[i].operation};
         if (rows[i].version == 0)
             continue; /* a client's lowest number comes with commit versions */
         const uint32_t bytes =
-            entry_encode_block(&worker->common->format, &header, NULL, NULL, worker->staging);
-        memcpy(at, worker->staging, bytes);
+            entry_encode_record(&worker->common->format, fill->shard->id, rows[i].version,
+                                rows[i].client, rows[i].operation, at);
         data[body->n_blocks++] = (ProtobufCBinaryData){.data = at, .len = bytes};
         at += bytes;
     }
