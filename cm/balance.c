@@ -23,6 +23,10 @@ enum {
 };
 
 #define REPORTED_NS (3 * NS_PER_S)
+#define GOING_NS    (BALANCE_REST_NS + REPORTED_NS)
+#define CARRIED_OUT_NS                                                                             \
+    (3 * NS_PER_S / 2) /* until reports tell of what was decided, and of nothing in front of it */
+#define SWING_NS (2 * NS_PER_S) /* reports of the servers, and what they tell of, are apart */
 
 struct bin {
     uint64_t load, cores;
@@ -299,13 +303,30 @@ static bool is_splitting(const struct work *work, uint32_t server)
     return any;
 }
 
+/* Has who has most too much? */
+static bool is_overloaded(struct balance *balance, const struct work *work)
+{
+    if (!is_above(work, BALANCED_PERCENT))
+        balance->going_ns = 0;
+    const bool goes_on = work->now_ns < balance->going_ns;
+    const bool is = height(&work->bins[work->hot], 0) * 100 >= (uint64_t)LOAD_CORE * BUSY_PERCENT &&
+                    is_above(work, goes_on || any_below(work, IDLE_PERCENT) ? BALANCED_PERCENT
+                                                                            : OVERLOADED_PERCENT);
+    if (!is)
+        balance->since_ns = 0;
+    else if (!balance->since_ns)
+        balance->since_ns = work->now_ns;
+    return is && work->now_ns - balance->decided_ns >= CARRIED_OUT_NS &&
+           (goes_on || work->now_ns - balance->since_ns >= SWING_NS ||
+            loads_turned(work->loads, work->now_ns));
+}
+
 /* Until all are within BALANCED_PERCENT, or there is no move or place left. Returns how many. */
-static uint32_t find_steps(const struct balance *balance, struct work *work, struct cm_plan *plans)
+static uint32_t find_steps(struct balance *balance, struct work *work, struct cm_plan *plans)
 {
     uint32_t count = 0;
     find_hot(work);
-    if (height(&work->bins[work->hot], 0) * 100 < (uint64_t)LOAD_CORE * BUSY_PERCENT ||
-        !is_above(work, any_below(work, IDLE_PERCENT) ? BALANCED_PERCENT : OVERLOADED_PERCENT) ||
+    if (!is_overloaded(balance, work) ||
         is_splitting(work, work->config->members[work->hot].server))
         return 0;
     if (work->now_ns >= balance->split_ns && find_split(work, &plans[0]))
@@ -315,6 +336,10 @@ static uint32_t find_steps(const struct balance *balance, struct work *work, str
         plans[count++] = plan_of(work, &work->best);
         apply(work, &work->best);
         find_hot(work);
+    }
+    if (count > 0) {
+        balance->decided_ns = work->now_ns;
+        balance->going_ns = work->now_ns + GOING_NS;
     }
     return count;
 }

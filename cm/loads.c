@@ -1,9 +1,21 @@
 /* loads.c - see loads.h. */
 #include "cm/loads.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
+
+enum {
+    MEAN_REPORTS = 4, /* the newest counts one of these parts */
+    TURNED_PARTS =
+        8,           /* and that part of a server's load has to be another shard's to be no noise */
+    IDLE_PARTS = 20, /* of a core: what is known of a server that had less tells nothing */
+    RATIO_ONE = 1 << 10,
+};
+
+#define TURNED_NS NS_PER_S
 
 static struct load_member *member_of(struct loads *loads, uint32_t server)
 {
@@ -46,14 +58,7 @@ uint32_t loads_at(const struct loads *loads, uint16_t id, uint32_t server)
     return 0;
 }
 
-/* The newest counts a quarter; alone, if it differs from the mean by more than half of that, which is no noise. */
-static uint32_t smooth(uint32_t known, uint32_t load)
-{
-    const uint32_t apart = load > known ? load - known : known - load;
-    return apart > known / 2 ? load : (uint32_t)((3 * (uint64_t)known + load) / 4);
-}
-
-static void set_at(struct load_shard *shard, uint32_t server, uint32_t load)
+static void set_at(struct load_shard *shard, uint32_t server, uint32_t load, bool turned)
 {
     uint32_t place = 0;
     for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS; i++) {
@@ -64,9 +69,88 @@ static void set_at(struct load_shard *shard, uint32_t server, uint32_t load)
         if (shard->at[i].server == 0)
             place = i;
     }
+    const uint64_t known = shard->at[place].load;
+    const bool means = !turned && shard->at[place].server == server;
     shard->at[place].load =
-        shard->at[place].server == server ? smooth(shard->at[place].load, load) : load;
+        means ? (uint32_t)(((MEAN_REPORTS - 1) * known + load) / MEAN_REPORTS) : load;
+    shard->at[place].newest = load;
     shard->at[place].server = server;
+}
+
+/* The shard that a row is about, if it is held by that server in that epoch. */
+static const struct shard *shard_of(const struct cluster_config *config, uint32_t server,
+                                    const struct load_row *row)
+{
+    const struct shard *shard =
+        row->shard <= UINT16_MAX ? cluster_shard(config, (uint16_t)row->shard) : NULL;
+    return shard && shard->epoch == row->epoch && shard_names(shard, server) ? shard : NULL;
+}
+
+struct ratio {
+    uint64_t known, changed;
+};
+
+static int compare_ratios(const void *a, const void *b)
+{
+    const struct ratio *left = a, *right = b;
+    return left->changed < right->changed ? -1 : left->changed > right->changed;
+}
+
+/* By how much the load of that server has changed, most of it: half of it has changed by more. UINT64_MAX: it was idle. */
+static uint64_t changed_by(const struct loads *loads, const struct cluster_config *config,
+                           uint32_t server, const struct load_report *report)
+{
+    struct ratio ratios[CLUSTER_MAX_SHARDS];
+    uint32_t count = 0, at = 0;
+    uint64_t all = 0, passed = 0;
+    for (uint32_t i = 0; i < report->count && count < CLUSTER_MAX_SHARDS; i++) {
+        const struct load_row *row = &report->rows[i];
+        const struct shard *shard = shard_of(config, server, row);
+        const uint64_t known = shard ? loads_at(loads, shard->id, server) : 0;
+        if (known)
+            ratios[count++] = (struct ratio){known, (uint64_t)row->load * RATIO_ONE / known};
+        all += known;
+    }
+    qsort(ratios, count, sizeof *ratios, compare_ratios);
+    if (all < LOAD_CORE / IDLE_PARTS)
+        return UINT64_MAX;
+    while (at < count && 2 * (passed += ratios[at].known) < all)
+        at++;
+    return ratios[at].changed;
+}
+
+/* Has a shard become more than twice as hot as others of its server? */
+static bool has_turned(const struct loads *loads, const struct cluster_config *config,
+                       uint32_t server, const struct load_report *report)
+{
+    const uint64_t ratio = changed_by(loads, config, server, report);
+    uint64_t all = 0, most = 0;
+    if (ratio == UINT64_MAX)
+        return false;
+    for (uint32_t i = 0; i < report->count; i++) {
+        const struct load_row *row = &report->rows[i];
+        const struct shard *shard = shard_of(config, server, row);
+        if (!shard || !loads_knows(loads, shard->id, server))
+            continue;
+        const uint64_t expected = loads_at(loads, shard->id, server) * ratio / RATIO_ONE;
+        all += row->load;
+        if (row->load > 2 * expected && row->load - expected > most)
+            most = row->load - expected;
+    }
+    return most * TURNED_PARTS > all;
+}
+
+bool loads_turned(const struct loads *loads, uint64_t now_ns)
+{
+    return loads->turned_ns && now_ns - loads->turned_ns < TURNED_NS;
+}
+
+static void count_newest(struct loads *loads)
+{
+    for (uint32_t i = 0; i < CLUSTER_MAX_SHARDS; i++) {
+        for (uint32_t k = 0; k < CLUSTER_MAX_REPLICAS; k++)
+            loads->shards[i].at[k].load = loads->shards[i].at[k].newest;
+    }
 }
 
 void loads_told(struct loads *loads, const struct cluster_config *config, uint32_t server,
@@ -80,20 +164,23 @@ void loads_told(struct loads *loads, const struct cluster_config *config, uint32
     entry->told_ns = now_ns;
     entry->cores = report->cores ? report->cores : 1;
     entry->free_bytes = report->free_bytes;
+    if (has_turned(loads, config, server, report)) {
+        count_newest(loads);
+        loads->turned_ns = now_ns;
+    }
+    const bool turned = loads_turned(loads, now_ns);
     for (uint32_t i = 0; i < report->count; i++) {
         const struct load_row *row = &report->rows[i];
-        const struct shard *shard =
-            row->shard <= UINT16_MAX ? cluster_shard(config, (uint16_t)row->shard) : NULL;
-        if (!shard || shard->epoch != row->epoch || !shard_names(shard, server))
+        const struct shard *shard = shard_of(config, server, row);
+        if (!shard)
             continue;
         struct load_shard *known = &loads->shards[shard->id];
-        set_at(known, server, row->load);
+        set_at(known, server, row->load, turned);
         if (shard->primary != server)
             continue;
-        const bool inside = row->split > shard->first_slot && row->split <= shard->last_slot;
         known->bytes = row->bytes;
-        known->split = inside ? row->split : 0;
-        known->below = inside && row->below <= row->load ? row->below : 0;
+        known->split =
+            row->split > shard->first_slot && row->split <= shard->last_slot ? row->split : 0;
     }
 }
 

@@ -1,7 +1,9 @@
 /* loads.h - what the members have said about the load of each shard (design, section 6, "Resharding"). Pure.
  *
- * A load is in millionths of a core, and the mean of some reports, unless it has changed by more than half: so one report tells
- * of a hot shard, and noise moves nothing. When a shard moves, what is known of it moves along, until its new holders report.
+ * A load is in millionths of a core, and the mean of some reports: where servers share processors, or clients pause, all loads of
+ * a server swing together, and that is to move nothing. One report tells all the same that the load has turned: when a shard has become
+ * more than twice as hot as others of its server, which was not idle. Then the newest of all counts alone, and what is told in the next second.
+ * When a shard moves, what is known of it moves along, until its new holders report.
  */
 #ifndef CM_LOADS_H
 #define CM_LOADS_H
@@ -27,9 +29,9 @@ struct load_shard {
     uint64_t
         moved_ns; /* its replicas, or who leads it, changed last; 0: not as far as this manager saw */
     uint64_t bytes;
-    uint32_t split, below; /* the slot that halves its load, and the load below; 0: none is known */
+    uint32_t split; /* the slot that halves its load; 0: none is known */
     struct {
-        uint32_t server, load;
+        uint32_t server, load, newest;
     } at[CLUSTER_MAX_REPLICAS]; /* server 0: the place is free */
 };
 
@@ -37,7 +39,11 @@ struct load_shard {
 struct loads {
     struct load_member members[CLUSTER_MAX_MEMBERS];
     struct load_shard shards[CLUSTER_MAX_SHARDS];
+    uint64_t turned_ns; /* 0: never */
 };
+
+/* Has the load turned just now? */
+bool loads_turned(const struct loads *loads, uint64_t now_ns);
 
 /* A report: of a member of `config`, about shards that it holds. */
 struct load_report {
@@ -45,7 +51,7 @@ struct load_report {
     uint64_t free_bytes;
     uint32_t count;
     const struct load_row {
-        uint32_t shard, epoch, load, split, below;
+        uint32_t shard, epoch, load, split;
         uint64_t bytes;
     } * rows;
 };

@@ -66,7 +66,7 @@ void report_load(const Rowan__Load *from, struct load_row *rows, struct load_rep
     *out = (struct load_report){.cores = from->cores, .free_bytes = from->free_bytes, .rows = rows};
     for (; out->count < from->n_shards && out->count < CLUSTER_MAX_SHARDS; out->count++) {
         const Rowan__ShardLoad *row = from->shards[out->count];
-        rows[out->count] = (struct load_row){row->shard, row->epoch, row->load,
-                                             row->split, row->below, row->bytes};
+        rows[out->count] =
+            (struct load_row){row->shard, row->epoch, row->load, row->split, row->bytes};
     }
 }

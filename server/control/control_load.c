@@ -95,11 +95,7 @@ static bool measure(struct control *control, struct owners *owners, struct shard
     if (!shard->primary)
         return true;
     work_look(work);
-    const struct work_spread *spread = &work->spread;
-    if (spread->split) {
-        row->split = spread->split;
-        row->below = (uint32_t)((uint64_t)work->load * spread->below / spread->samples);
-    }
+    row->split = work->spread.split;
     return true;
 }
 

@@ -110,7 +110,6 @@ void work_look(struct work *work)
         /* Of slots without load the one next to those that have it: so a hot slot is alone after two splits. */
         if (uneven < best || (uneven == best && 2 * below <= all)) {
             best = uneven;
-            out->below = below;
             out->split = (uint16_t)(work->first_slot + i);
         }
     }

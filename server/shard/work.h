@@ -33,7 +33,6 @@ struct work_spread {
     uint32_t samples;
     uint16_t
         split; /* the slot at which the shard falls into the most even halves; 0: it is a single slot, or has no samples */
-    uint32_t below;    /* samples of slots in front of it */
     uint16_t hot_slot; /* that has most of them */
     uint32_t hot_samples;
     uint32_t key_samples;             /* of the hottest key, at most */

@@ -138,6 +138,15 @@ static void add_numbers(json_t *object, const Rowan__ServerStatus *status)
     }
 }
 
+/* In cores: what its shards cost it, those that it backs too. */
+static double server_load(const Rowan__ServerStatus *status)
+{
+    double load = 0;
+    for (size_t i = 0; i < status->n_shards; i++)
+        load += status->shards[i]->load;
+    return load / CORE;
+}
+
 static json_t *server_json(const struct cluster_config *config, const struct member *member,
                            const struct admin_call *call)
 {
@@ -151,11 +160,11 @@ static json_t *server_json(const struct cluster_config *config, const struct mem
         return object;
     }
     const Rowan__ServerStatus *status = call->reply->server_status;
-    json_t *more =
-        json_pack("{s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:f}", "fabric", status->fabric,
-                  "durability", status->durability, "pm", status->pm_backend, "full", status->full,
-                  "workers", (int)status->workers, "digests", (int)status->digests, "reactors",
-                  (int)status->reactors, "write_amplification", write_amplification(status));
+    json_t *more = json_pack(
+        "{s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:f, s:f}", "fabric", status->fabric, "durability",
+        status->durability, "pm", status->pm_backend, "full", status->full, "workers",
+        (int)status->workers, "digests", (int)status->digests, "reactors", (int)status->reactors,
+        "write_amplification", write_amplification(status), "load", server_load(status));
     add_numbers(more, status);
     json_object_update(object, more);
     json_decref(more);
@@ -222,9 +231,10 @@ static void print_server(const Rowan__ServerStatus *status)
     for (size_t i = 0; i < status->n_shards; i++)
         objects += status->shards[i]->objects;
     printf(
-        "%6u  %-6s  %-10s  %-4s  %8llu %8llu %9llu %8llu %8llu %8llu %6.2f  %-4s  %11llu %11llu  "
+        "%6u  %-6s  %-10s  %-4s  %5.2f  %8llu %8llu %9llu %8llu %8llu %8llu %6.2f  %-4s  %11llu "
+        "%11llu  "
         "%11llu %11llu %9llu %9llu  %7u %7u %8u  %8llu  %8llus\n",
-        status->server, status->fabric, status->durability, status->pm_backend,
+        status->server, status->fabric, status->durability, status->pm_backend, server_load(status),
         (unsigned long long)status->segments, (unsigned long long)status->segments_free,
         (unsigned long long)status->segments_committed,
         (unsigned long long)status->live_bytes >> 20, (unsigned long long)status->dead_bytes >> 20,
@@ -258,12 +268,12 @@ static void print_status(const struct view *view, const struct counts *counts)
         printf(", leases of %u ms, balancing %s", config->lease_ms,
                cluster_balance_name(config->balance));
     printf("\n\n");
-    printf(
-        "%6s  %-6s  %-10s  %-4s  %8s %8s %9s %8s %8s %8s %6s  %-4s  %11s %11s  %11s %11s %9s %9s  "
-        "%7s %7s %8s  %8s  %9s\n",
-        "server", "fabric", "durability", "pm", "segments", "free", "committed", "live MiB",
-        "dead MiB", "cleaned", "w-amp", "full", "objects", "tombstones", "puts", "gets", "deletes",
-        "syncs", "workers", "digests", "reactors", "lease ms", "uptime");
+    printf("%6s  %-6s  %-10s  %-4s  %5s  %8s %8s %9s %8s %8s %8s %6s  %-4s  %11s %11s  %11s %11s "
+           "%9s %9s  "
+           "%7s %7s %8s  %8s  %9s\n",
+           "server", "fabric", "durability", "pm", "load", "segments", "free", "committed",
+           "live MiB", "dead MiB", "cleaned", "w-amp", "full", "objects", "tombstones", "puts",
+           "gets", "deletes", "syncs", "workers", "digests", "reactors", "lease ms", "uptime");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error)
@@ -273,7 +283,8 @@ static void print_status(const struct view *view, const struct counts *counts)
                    error_sentence(call->error), config->members[i].address);
     }
     printf(
-        "\nA segment has 4 MiB. Committed: segments that are full, and all in them is on all "
+        "\nLoad: processor time for its shards, in cores, over the last half second. A segment has "
+        "4 MiB. Committed: segments that are full, and all in them is on all "
         "replicas. Live: entries that the index names; dead: the rest of full segments. Cleaned: "
         "segments made free again. W-amp: bytes written into PM, by cleaning and zeroing too, "
         "for each byte of a write, in whole segments. Objects: index items of all replicas that "

@@ -175,12 +175,10 @@ static void tell_load(struct run *run, struct world *world, uint32_t connection)
     struct load_report report = {
         .cores = 1, .free_bytes = random_below(&run->random, 2), .rows = rows};
     for (uint32_t i = 0; config && i < config->shard_count && i < 8; i++)
-        rows[report.count++] = (struct load_row){config->shards[i].id,
-                                                 config->shards[i].epoch,
-                                                 (uint32_t)random_below(&run->random, LOAD_CORE),
-                                                 chance(run, 2) ? config->shards[i].last_slot : 0,
-                                                 0,
-                                                 0};
+        rows[report.count++] =
+            (struct load_row){config->shards[i].id, config->shards[i].epoch,
+                              (uint32_t)random_below(&run->random, LOAD_CORE),
+                              chance(run, 2) ? config->shards[i].last_slot : 0, 0};
     memset(run->store.moves, true, sizeof run->store.moves);
     world_step(world, &(struct cm_event){
                           .kind = CM_EVENT_LOAD, .connection = connection, .load = &report});
