@@ -49,6 +49,8 @@ struct server_common {
     _Atomic bool possibly_incomplete; /* this run, as its record says; the control role's */
     _Atomic uint64_t
         left; /* all digest roles have left the segments of the backup log up to this number. The control role's */
+    _Atomic uint64_t
+        begun; /* nothing had landed behind this one when the control role asked for a pass last (digest_catch_up.c). Likewise */
     _Atomic bool
         rows_owed; /* settled versions have risen, and no segment was closed: who says so wakes the control role */
     _Atomic uint64_t periods; /* after which segments became COMMITTED; wakes the clean role */

@@ -98,8 +98,9 @@ struct conn_backend {
     size_t zone_bytes;
     int (*zone_open)(struct zone *zone);
     void (*zone_posted)(struct zone *zone);
-    void (*zone_close)(struct zone *zone);    /* NULL: nothing to do */
-    void (*close_segment)(struct zone *zone); /* the oldest that is not sealed; NULL: it cannot */
+    void (*zone_close)(struct zone *zone);      /* NULL: nothing to do */
+    void (*close_segment)(struct zone *zone);   /* the oldest that is not sealed; NULL: it cannot */
+    uint64_t (*begun)(const struct zone *zone); /* fabric_zone_begun; NULL: nobody knows */
 
     /* F12: its connections are stopped. How many segments must be sealed until nothing of it lands; NULL: nothing
      * does already. */

@@ -130,6 +130,12 @@ void zone_close_segment(struct fabric_zone *base)
         zone->endpoint->backend->close_segment(zone);
 }
 
+uint64_t zone_begun(const struct fabric_zone *base)
+{
+    const struct zone *zone = (const struct zone *)base;
+    return zone->endpoint->backend->begun ? zone->endpoint->backend->begun(zone) : zone->posted;
+}
+
 /* --- F12 --- */
 
 int zone_shut_out(struct fabric_zone *base, uint32_t server, uint64_t incarnation, uint64_t context)

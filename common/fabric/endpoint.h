@@ -52,6 +52,7 @@ int zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
               struct fabric_zone **out);
 int zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
 void zone_close_segment(struct fabric_zone *zone);
+uint64_t zone_begun(const struct fabric_zone *zone);
 int zone_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnation,
                   uint64_t context);
 
@@ -60,6 +61,6 @@ int zone_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnatio
     .endpoint_source = endpoint_source, .poll = endpoint_poll, .flush = endpoint_flush,            \
     .conn_close = conn_close, .rowan_room = window_rowan_room, .rowan_post = window_rowan_post,    \
     .zone_open = zone_open, .zone_post = zone_post, .close_segment = zone_close_segment,           \
-    .shut_out = zone_shut_out
+    .zone_begun = zone_begun, .shut_out = zone_shut_out
 
 #endif

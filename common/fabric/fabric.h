@@ -163,6 +163,7 @@ struct fabric_ops {
                      struct fabric_zone **out);
     int (*zone_post)(struct fabric_zone *zone, uint64_t offset, uint64_t context);
     void (*close_segment)(struct fabric_zone *zone);
+    uint64_t (*zone_begun)(const struct fabric_zone *zone);
     int (*shut_out)(struct fabric_zone *zone, uint32_t server, uint64_t incarnation,
                     uint64_t context);
 };
@@ -455,6 +456,13 @@ static inline int fabric_zone_post(struct fabric_zone *zone, uint64_t offset, ui
 static inline void fabric_close_segment(struct fabric_zone *zone)
 {
     zone->ops->close_segment(zone);
+}
+
+/* fabric_zone_begun: of the segments that were ever posted, in how many, from the first on, something may lie by now. What is
+ * posted behind them is all zeros. Where a device places blocks nobody knows, and it is as many as were posted. */
+static inline uint64_t fabric_zone_begun(const struct fabric_zone *zone)
+{
+    return zone->ops->zone_begun(zone);
 }
 
 /* fabric_shut_out: ends all connections that a server made to the zone's endpoint under an incarnation up to this one

@@ -213,6 +213,7 @@ static int ask_digest(struct control *control, uint32_t position)
     const uint16_t id = control->shards[position]->id;
     struct adopt_shard *at = &control->adoption.shards[position];
     at->place = ADOPT_ASKED;
+    control_zone_note_begun(control);
     return command_push(
         &digest_role(control->digests[control->shards[position]->digest])->inbox,
         &(struct command){.kind = COMMAND_RELEASE, .release = {.shard = id, .leaves = at->leaves}});

@@ -58,6 +58,7 @@ static int ask(struct control *control, struct control_link *link, uint32_t tag,
     query->link = link;
     query->tag = tag;
     query->shard = row->id;
+    control_zone_note_begun(control);
     int error = command_push(&control_owner(control, row)->inbox,
                              &(struct command){.kind = COMMAND_QUERY, .query = query});
     if (error)

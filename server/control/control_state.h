@@ -240,6 +240,9 @@ int control_zone_open(struct control *control);
 void control_zone_sealed(struct control *control, struct blog_segment *segment, bool quiet);
 /* The segment of that number, if blocks still land there: no more do, so that it is left although nobody fills it. */
 void control_zone_close_segment(struct control *control, uint64_t number);
+
+/* Before a digest role is asked for what may need a pass over all that has landed by now (digest_catch_up.c, S6). */
+void control_zone_note_begun(struct control *control);
 /* Posts, frees what is digested, tells the peers about space. True if it did anything. */
 bool control_zone_poll(struct control *control, uint64_t *wake_ns);
 

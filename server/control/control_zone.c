@@ -193,6 +193,12 @@ void control_zone_sealed(struct control *control, struct blog_segment *segment, 
     control_wake_digests(control);
 }
 
+void control_zone_note_begun(struct control *control)
+{
+    const uint64_t begun = control->zone ? fabric_zone_begun(control->zone) : 0;
+    atomic_store_explicit(&control->common->begun, begun, memory_order_release);
+}
+
 void control_zone_close_segment(struct control *control, uint64_t number)
 {
     if (number == control->posted_ever - control->posted + 1)

@@ -7,6 +7,7 @@
  *  S5  What had landed when a pass began lies in front of the scan, or behind the first gap, or was applied. So a pass that
  *      was asked for while another one is under way begins anew.
  *  S6  Segments behind the current one are zero until something lands there: they were FREE. What has begun to land counts.
+ *      Those behind the one in which the control role saw the last begin, before it asked, had nothing.
  */
 #include "common/base/bytes.h"
 #include "server/digest/digest_state.h"
@@ -26,6 +27,7 @@ void digest_catch_up_start(struct digest *digest)
     all->begun++;
     all->reached = false;
     all->ahead = NULL;
+    all->upto = atomic_load_explicit(&digest->common->begun, memory_order_acquire);
     digest->ahead = 0; /* where nothing was, something may have landed */
     if (digest->gap != DIGEST_NOWHERE)
         digest_scan_again(digest);
@@ -47,7 +49,7 @@ static bool is_behind(struct digest *digest, bool *any)
     }
     if (all->position == STORE_SEGMENT_BYTES) {
         struct blog_segment *next = atomic_load_explicit(&all->ahead->next, memory_order_acquire);
-        if (!next)
+        if (!next || next->number > all->upto)
             return false;
         all->ahead = next;
         all->position = 0;

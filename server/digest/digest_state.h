@@ -28,6 +28,7 @@ struct digest_catch_up {
     struct blog_segment
         *ahead;        /* then: the segment behind that which is looked at; NULL: none yet */
     uint32_t position; /* in it */
+    uint64_t upto;     /* no segment behind this one is looked at */
 };
 
 struct digest {

@@ -443,6 +443,7 @@ static const struct fabric_ops SIM_FABRIC_OPS = {
     .zone_open = sim_zone_open,
     .zone_post = sim_zone_post,
     .close_segment = sim_close_segment,
+    .zone_begun = sim_zone_begun,
     .shut_out = sim_shut_out,
 };
 

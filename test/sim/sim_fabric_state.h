@@ -365,6 +365,7 @@ int sim_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t dept
 void sim_zone_close(struct fabric_zone *zone);
 int sim_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
 void sim_close_segment(struct fabric_zone *zone);
+uint64_t sim_zone_begun(const struct fabric_zone *zone);
 int sim_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnation, uint64_t context);
 unsigned sim_shut_out_events(struct sim_zone *zone, struct fabric_event *events, unsigned max);
 bool sim_zone_next(struct sim_zone *zone, struct fabric_event *event);

@@ -104,6 +104,12 @@ int sim_zone_post(struct fabric_zone *head, uint64_t offset, uint64_t context)
     return 0;
 }
 
+uint64_t sim_zone_begun(const struct fabric_zone *head)
+{
+    const struct sim_zone *zone = (const struct sim_zone *)head;
+    return zone->sealed + (zone->tail > 0);
+}
+
 /* --- sealing --- */
 
 static uint64_t void_ns(const struct sim_zone *zone)

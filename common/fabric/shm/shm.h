@@ -325,6 +325,7 @@ int shm_zone_open(struct zone *zone);
 void shm_zone_close(struct zone *zone);
 void shm_zone_posted(struct zone *zone);
 void shm_close_segment(struct zone *zone);
+uint64_t shm_zone_begun(const struct zone *zone);
 uint64_t shm_shut_out(struct zone *zone, const struct fabric_shut_out *out);
 
 unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned max);

@@ -111,6 +111,7 @@ static const struct conn_backend backend = {
     .zone_posted = shm_zone_posted,
     .zone_close = shm_zone_close,
     .close_segment = shm_close_segment,
+    .begun = shm_zone_begun,
     .shut_out = shm_shut_out,
     .step = shm_poll_step,
     .move = shm_move,

@@ -247,6 +247,14 @@ void shm_close_segment(struct zone *base)
     close_segment((struct shm_zone *)base, base->sealed);
 }
 
+/* A sender has moved the position before it stores. */
+uint64_t shm_zone_begun(const struct zone *base)
+{
+    const struct shm_zone *zone = (const struct shm_zone *)base;
+    const uint64_t position = atomic_load_explicit(&zone->control->position, memory_order_seq_cst);
+    return position_segment(position) + (position_claim(position) > 0);
+}
+
 /* Z7 */
 uint64_t shm_shut_out(struct zone *base, const struct fabric_shut_out *out)
 {

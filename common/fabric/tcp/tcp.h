@@ -360,6 +360,7 @@ void receipts_fence(struct tcp_endpoint *endpoint);
 int tcp_zone_open(struct zone *zone);
 void tcp_zone_posted(struct zone *zone);
 void tcp_close_segment(struct zone *zone);
+uint64_t tcp_zone_begun(const struct zone *zone);
 unsigned zone_poll_sealed(struct tcp_zone *zone, struct fabric_event *events, unsigned max);
 
 /* Where the next block goes. */

@@ -51,6 +51,7 @@ static const struct conn_backend backend = {
     .zone_open = tcp_zone_open,
     .zone_posted = tcp_zone_posted,
     .close_segment = tcp_close_segment,
+    .begun = tcp_zone_begun,
     .step = tcp_poll_step,
     .move = tcp_move,
     .has_work = tcp_has_work,

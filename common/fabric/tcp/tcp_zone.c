@@ -65,6 +65,12 @@ void tcp_close_segment(struct zone *base)
         zone_move(zone, (struct zone_cursor){.segment = base->sealed + 1});
 }
 
+uint64_t tcp_zone_begun(const struct zone *base)
+{
+    const struct zone_cursor cursor = ((const struct tcp_zone *)base)->cursor;
+    return cursor.segment + (cursor.at > 0);
+}
+
 bool zone_is_roomy(const struct tcp_zone *zone, struct zone_cursor cursor)
 {
     return zone->base.posted - cursor.segment >= 2;

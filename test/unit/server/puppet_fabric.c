@@ -287,6 +287,13 @@ static void puppet_close_segment(struct fabric_zone *zone)
     (void)zone; /* as where a device places blocks */
 }
 
+static uint64_t puppet_zone_begun(const struct fabric_zone *zone)
+{
+    const struct puppet_fabric *puppet =
+        (const struct puppet_fabric *)((const char *)zone - offsetof(struct puppet_fabric, zone));
+    return puppet->post_count;
+}
+
 static int puppet_zone_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnation,
                                 uint64_t context)
 {
@@ -314,6 +321,7 @@ static const struct fabric_ops puppet_ops = {
     .zone_open = puppet_zone_open,
     .zone_post = puppet_zone_post,
     .close_segment = puppet_close_segment,
+    .zone_begun = puppet_zone_begun,
     .shut_out = puppet_zone_shut_out,
 };
 
