@@ -27,17 +27,17 @@ class AtWork:
         """The command that runs a client's command."""
         return words
 
-    def begin_work(self, name, records=5_000, wraps=None, **more):
+    def begin_work(self, name, records=5_000, wraps=None, load=("--depth", "16"), **more):
         """Loads it; begins a load and, for each of `wraps`, a process of clients whose history is kept (work.py)."""
         self.dice = random.Random(chosen_seed())
         self.acked, records = self.directory + ".acked", str(max(records // DIVISOR, 100))
-        load = self.client([program("rowan-ycsb"), "--dir", self.directory, "--records", records, "--profile", "zippydb",
+        command = self.client([program("rowan-ycsb"), "--dir", self.directory, "--records", records, "--profile", "zippydb",
                             "--acked", self.acked, "--workload"])  # fmt: skip
-        done = run([*load, "load"], seconds=300)
+        done = run([*command, "load"], seconds=300)
         tap.equal(done.code, 0, done.both[-2000:])
         self.history = History(self, name, wraps=wraps or [self.client], **more)
         self.load = subprocess.Popen(
-            [*load, "a", "--seconds", "3600", "--timeout-ms", "60000", "--depth", "16", "--seed", str(self.dice.randrange(1 << 31))],
+            [*command, "a", "--seconds", "3600", "--timeout-ms", "60000", *load, "--seed", str(self.dice.randrange(1 << 31))],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(),
         )  # fmt: skip
 
