@@ -9,6 +9,15 @@
 #include "test/lib/unit.h"
 #include "test/unit/fabric/shm_steps.h"
 
+/* The sender is stopped in that step of its block, and `run` happens meanwhile. */
+static void send_and_stop(enum shm_step at, void (*run)(void), uint32_t bytes)
+{
+    stop.at = at;
+    stop.run = run;
+    send_block(STOPPED, bytes);
+    assert_int_equal(stop.times, 1);
+}
+
 /* --- S4 against Z5 --- */
 
 static void close_the_segment_and_void(void)
@@ -25,10 +34,7 @@ static void close_the_segment_and_void(void)
 
 static void a_claim_that_is_late_is_voided_and_breaks(enum shm_step at)
 {
-    stop.at = at;
-    stop.run = close_the_segment_and_void;
-    send_block(STOPPED, BYTES);
-    assert_int_equal(stop.times, 1);
+    send_and_stop(at, close_the_segment_and_void, BYTES);
     world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
     assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
     owner_waits(SHM_CHECK_NS * 2);
@@ -54,10 +60,7 @@ static void pause_all(void)
 
 TEST(a_pause_of_the_whole_host_voids_no_claim)
 {
-    stop.at = STEP_STORED;
-    stop.run = pause_all;
-    send_block(STOPPED, BYTES);
-    assert_int_equal(stop.times, 1);
+    send_and_stop(STEP_STORED, pause_all, BYTES);
     world_wait(&world, STOPPED, FABRIC_LANDED, 1);
     world_wait(&world, OWNER, FABRIC_SEALED, 1);
     assert_true(side_event(&world.sides[OWNER], FABRIC_SEALED, 0)->quiet);
@@ -109,10 +112,7 @@ TEST(a_late_sender_harms_no_later_segment)
 {
     uint32_t next[SIDE_MAX] = {0};
 
-    stop.at = STEP_CLAIMED;
-    stop.run = reuse_the_slot;
-    send_block(STOPPED, BYTES);
-    assert_int_equal(stop.times, 1);
+    send_and_stop(STEP_CLAIMED, reuse_the_slot, BYTES);
     world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
     assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
     world_wait(&world, OTHER, FABRIC_LANDED, numbers[OTHER]);
@@ -138,10 +138,7 @@ TEST(a_sender_that_has_not_claimed_goes_to_the_segment_of_now)
     uint32_t next[SIDE_MAX] = {0};
 
     send_block(OTHER, 64);
-    stop.at = STEP_INTENT;
-    stop.run = move_on_two_segments;
-    send_block(STOPPED, BYTES);
-    assert_int_equal(stop.times, 1);
+    send_and_stop(STEP_INTENT, move_on_two_segments, BYTES);
     world_wait(&world, STOPPED, FABRIC_LANDED, 1);
     assert_int_equal(world_walk_zone(&world, OWNER, 2, (uint32_t[SIDE_MAX]){0}), 2 * FIT);
     assert_int_equal(world_walk_zone(&world, OWNER, 3, next), numbers[OTHER] + 1);
@@ -166,10 +163,7 @@ static void a_segment_left_full_is_closed_by(void (*helper)(void))
 {
     others_send(FIT - 1);
     send_block(OTHER, 64); /* a full block no longer fits */
-    stop.at = STEP_FULL;
-    stop.run = helper;
-    send_block(STOPPED, BYTES);
-    assert_int_equal(stop.times, 1);
+    send_and_stop(STEP_FULL, helper, BYTES);
     world_wait(&world, STOPPED, FABRIC_LANDED, 1);
     assert_int_equal(world_walk_zone(&world, OWNER, 2, (uint32_t[SIDE_MAX]){0}),
                      numbers[OTHER] + 1);
@@ -189,10 +183,7 @@ static void owner_closes(void)
 
 TEST(nothing_is_claimed_after_the_owner_closed)
 {
-    stop.at = STEP_INTENT;
-    stop.run = owner_closes;
-    send_block(STOPPED, BYTES);
-    assert_int_equal(stop.times, 1);
+    send_and_stop(STEP_INTENT, owner_closes, BYTES);
     world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
     assert_int_equal(world_walk_zone(&world, OWNER, 1, (uint32_t[SIDE_MAX]){0}), 0);
     assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
@@ -200,10 +191,7 @@ TEST(nothing_is_claimed_after_the_owner_closed)
 
 static void nothing_is_reported_after_the_owner_closed(enum shm_step at)
 {
-    stop.at = at;
-    stop.run = owner_closes;
-    send_block(STOPPED, BYTES);
-    assert_int_equal(stop.times, 1);
+    send_and_stop(at, owner_closes, BYTES);
     world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
     assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0); /* unknown (F3) */
     others_send(FIT + 1); /* and its segment is sealed all the same */
@@ -244,10 +232,7 @@ static void others_join(void)
 TEST(a_sender_slot_is_not_given_again_before_its_sender_is_gone)
 {
     assert_int_equal(((struct shm_conn *)passive[STOPPED])->zone_member, 0);
-    stop.at = STEP_CLAIMED;
-    stop.run = others_join;
-    send_block(STOPPED, BYTES);
-    assert_int_equal(stop.times, 1);
+    send_and_stop(STEP_CLAIMED, others_join, BYTES);
     world_wait(&world, STOPPED, FABRIC_CLOSED, 1); /* now it has let go */
     owner_waits(SHM_CHECK_NS * 2);
     assert_int_equal(join_again(), 0);
@@ -270,10 +255,7 @@ static bool send_into_a_slow_medium(void)
     if (pm->durability != PM_FENCE || strcmp(pm->backend, "file") != 0)
         return false;
     pm_file_set_sync(pm, slow_sync);
-    stop.at = STEP_STORED;
-    stop.run = nothing_has_been_asked_yet;
-    send_block(STOPPED, 64);
-    assert_int_equal(stop.times, 1);
+    send_and_stop(STEP_STORED, nothing_has_been_asked_yet, 64);
     assert_true(WAIT_FOR(atomic_load(&syncs) == 1));
     send_block(STOPPED, 64); /* its store came after the sync had begun: it needs the next */
     world_poll_times(&world, 100);
