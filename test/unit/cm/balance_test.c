@@ -1,9 +1,7 @@
 /* balance_test.c - which shard moves, by what the members say of its load. Loads are in thousandths of a core here. */
-#define TEST_FIXTURE world_setup, world_teardown
+#define TEST_FIXTURE setup, teardown
 
 #include "cm/balance.h"
-
-#include <stdlib.h>
 
 #include "cm/plan.h"
 #include "common/base/random.h"
@@ -118,13 +116,45 @@ static uint32_t load_of(const struct field *field, const uint32_t *led, uint32_t
     return load;
 }
 
+/* As tell; and shard 0 is a hot one whose load is halved there; 0: at no slot. */
+static void tell_hot(struct field *field, uint32_t slot)
+{
+    const uint32_t led[] = {500, 10, 10, 100, 10, 10};
+    tell(field, led, MEMBERS, 1);
+    const struct load_row row = {0, cluster_shard(field->config, 0)->epoch, 500000, slot, 1};
+    loads_told(field->loads, field->config, 1,
+               &(struct load_report){
+                   .cores = 1, .free_bytes = field->free_bytes, .count = 1, .rows = &row},
+               field->now_ns);
+}
+
+static struct field field; /* of the case; MEMBERS and SHARDS unless it opens another */
+
+static int setup(void **state)
+{
+    open_field(&field, MEMBERS, SHARDS);
+    return world_setup(state);
+}
+
+static int teardown(void **state)
+{
+    close_field(&field);
+    return world_teardown(state);
+}
+
+/* In its place. */
+static void open_another(uint32_t members, uint32_t shards)
+{
+    close_field(&field);
+    open_field(&field, members, shards);
+}
+
 /* Four and five servers: those that are there already have 25 % more than the average then. */
 TEST(a_server_that_was_added_gets_shards_though_nobody_is_overloaded)
 {
     enum { MANY = 24 };
-    struct field field;
     uint32_t led[MANY], moves = 0;
-    open_field(&field, 5, MANY);
+    open_another(5, MANY);
     for (uint32_t i = 0; i < MANY; i++) {
         struct shard *shard = &field.config->shards[i];
         shard->primary = i % 4 + 1;
@@ -139,40 +169,31 @@ TEST(a_server_that_was_added_gets_shards_though_nobody_is_overloaded)
         carry_out(&field);
         field.now_ns += 2 * NS_PER_S;
     }
-    close_field(&field);
 }
 
 /* As its new manager sees it, whom not everyone has told of every shard. */
 TEST(nothing_is_decided_before_all_is_known)
 {
-    struct field field;
-    open_field(&field, MEMBERS, SHARDS);
     const uint32_t led[] = {900, 900, 100, 900, 100, 100};
     tell(&field, led, MEMBERS - 1, 1);
     loads_told(field.loads, field.config, MEMBERS, &(struct load_report){.cores = 1}, field.now_ns);
     assert_int_equal(next(&field), BALANCE_NOTHING);
     tell(&field, led, MEMBERS, 1);
     assert_int_equal(next(&field), BALANCE_DECIDED);
-    close_field(&field);
 }
 
 TEST(nothing_moves_where_nobody_is_busy_or_much_above_the_average)
 {
-    struct field field;
-    open_field(&field, MEMBERS, SHARDS);
     tell(&field, (const uint32_t[]){90, 0, 0, 0, 0, 0}, MEMBERS, 1);
     assert_int_equal(next(&field), BALANCE_NOTHING); /* less than 10 % */
     tell(&field, (const uint32_t[]){120, 90, 90, 120, 90, 90}, MEMBERS, 1);
     assert_int_equal(next(&field), BALANCE_NOTHING); /* less than 30 % above the average */
     tell(&field, (const uint32_t[]){300, 0, 0, 0, 0, 0}, MEMBERS, 4);
     assert_int_equal(next(&field), BALANCE_NOTHING); /* of four cores */
-    close_field(&field);
 }
 
 TEST(nothing_moves_before_every_member_has_said_its_load)
 {
-    struct field field;
-    open_field(&field, MEMBERS, SHARDS);
     const uint32_t led[] = {500, 10, 10, 200, 10, 10};
     tell(&field, led, MEMBERS - 1, 1);
     assert_int_equal(next(&field), BALANCE_NOTHING);
@@ -181,51 +202,39 @@ TEST(nothing_moves_before_every_member_has_said_its_load)
     assert_int_equal(next(&field), BALANCE_NOTHING);
     tell(&field, led, MEMBERS, 1);
     assert_int_equal(next(&field), BALANCE_DECIDED);
-    close_field(&field);
 }
 
 /* Server 1 leads shards 0 and 3; server 2 backs both. */
 TEST(the_shard_that_lowers_the_highest_load_most_goes_to_its_full_backup)
 {
-    struct field field;
-    open_field(&field, MEMBERS, SHARDS);
     tell(&field, (const uint32_t[]){600, 100, 300, 250, 10, 300}, MEMBERS, 1);
     assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_int_equal(field.plan.kind, CM_PLAN_MOVE);
     assert_int_equal(field.plan.server, 1);
     assert_int_equal(field.plan.to, 2);
     assert_int_equal(field.plan.shard, 3);
-    close_field(&field);
 }
 
 TEST(a_server_that_has_nothing_of_it_is_taken_where_the_backups_are_hot_too)
 {
-    struct field field;
-    open_field(&field, MEMBERS, SHARDS);
     tell(&field, (const uint32_t[]){300, 500, 10, 300, 10, 10}, MEMBERS, 1);
     assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_int_equal(field.plan.server, 1);
     assert_int_equal(field.plan.to, 3);
-    close_field(&field);
 }
 
 TEST(a_target_without_space_is_passed_over_and_told_once)
 {
-    struct field field;
-    open_field(&field, MEMBERS, SHARDS);
     const uint32_t led[] = {330, 500, 10, 330, 10, 10};
     field.free_bytes = 1 << 10;
     tell(&field, led, MEMBERS, 1);
     assert_int_equal(next(&field), BALANCE_PASSED);
     assert_int_equal(field.plan.to, 3);
     assert_int_equal(next(&field), BALANCE_NOTHING);
-    close_field(&field);
 }
 
 TEST(a_shard_rests_behind_a_change)
 {
-    struct field field;
-    open_field(&field, MEMBERS, SHARDS);
     const uint32_t led[] = {600, 0, 0, 0, 0, 0};
     tell(&field, led, MEMBERS, 1);
     assert_int_equal(next(&field), BALANCE_NOTHING); /* it would only be hot elsewhere */
@@ -241,13 +250,10 @@ TEST(a_shard_rests_behind_a_change)
             assert_int_not_equal(field.plan.shard, 3);
         field.now_ns += NS_PER_S;
     }
-    close_field(&field);
 }
 
 TEST(a_worker_with_too_much_gives_a_shard_to_the_one_with_least)
 {
-    struct field field;
-    open_field(&field, MEMBERS, SHARDS);
     for (uint32_t i = 0; i < MEMBERS; i++)
         field.config->members[i].workers = 3;
     field.config->shards[0].worker = field.config->shards[3].worker = 1;
@@ -263,25 +269,10 @@ TEST(a_worker_with_too_much_gives_a_shard_to_the_one_with_least)
     assert_int_equal(field.plan.server, 1);
     assert_int_equal(field.plan.shard, 0);
     assert_int_equal(field.plan.to, 0);
-    close_field(&field);
-}
-
-/* As tell; and shard 0 is a hot one whose load is halved there; 0: at no slot. */
-static void tell_hot(struct field *field, uint32_t slot)
-{
-    const uint32_t led[] = {500, 10, 10, 100, 10, 10};
-    tell(field, led, MEMBERS, 1);
-    const struct load_row row = {0, cluster_shard(field->config, 0)->epoch, 500000, slot, 1};
-    loads_told(field->loads, field->config, 1,
-               &(struct load_report){
-                   .cores = 1, .free_bytes = field->free_bytes, .count = 1, .rows = &row},
-               field->now_ns);
 }
 
 TEST(a_shard_hotter_than_what_a_server_should_have_is_split_where_its_load_is_halved)
 {
-    struct field field;
-    open_field(&field, MEMBERS, SHARDS);
     tell_hot(&field, 30);
     assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_true(field.plan.kind == CM_PLAN_SPLIT && field.plan.shard == 0 && field.plan.to == 30);
@@ -293,13 +284,10 @@ TEST(a_shard_hotter_than_what_a_server_should_have_is_split_where_its_load_is_ha
     const uint32_t led[] = {250, 250, 0, 0, 0, 0, 0, 0}; /* the children, and the parent last */
     tell(&field, led, MEMBERS, 1);
     assert_int_equal(next(&field), BALANCE_NOTHING); /* until they have all */
-    close_field(&field);
 }
 
 TEST(a_slot_that_is_hot_by_itself_and_what_cannot_be_split_do_not_keep_others_from_moving)
 {
-    struct field field;
-    open_field(&field, MEMBERS, SHARDS);
     tell_hot(&field, 0);
     assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_true(field.plan.kind == CM_PLAN_MOVE && field.plan.shard == 3);
@@ -307,7 +295,6 @@ TEST(a_slot_that_is_hot_by_itself_and_what_cannot_be_split_do_not_keep_others_fr
     tell_hot(&field, 30);
     assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_true(field.plan.kind == CM_PLAN_MOVE && field.plan.shard == 3);
-    close_field(&field);
 }
 
 /* The members' loads, of which shard 0 has most of the first one's. */
@@ -356,11 +343,10 @@ TEST(with_as_many_shards_as_may_be_that_is_said_and_shards_move)
 TEST(days_of_changing_load_stay_balanced_with_few_moves)
 {
     enum { HALF_SECONDS = 2 * 86400, MANY = 24, REPORTS_LATE = 40 };
-    struct field field;
     struct random random;
     uint32_t base[MANY], led[MANY], moves = 0, late = 0;
     random_init(&random, 7);
-    open_field(&field, MEMBERS, MANY);
+    open_another(MEMBERS, MANY);
     for (uint32_t i = 0; i < MANY; i++)
         base[i] = 20 + (uint32_t)random_below(&random, 20);
     for (uint32_t at = 0, behind = 0; at < HALF_SECONDS; at++) {
@@ -385,18 +371,16 @@ TEST(days_of_changing_load_stay_balanced_with_few_moves)
     }
     assert_int_equal(late, 0);
     assert_in_range(moves, 1, 24 * 6);
-    close_field(&field);
 }
 
 /* Servers that share processors, and clients that pause: all loads of one server are at times twice what they were. */
 TEST(servers_that_swing_as_a_whole_move_nothing)
 {
     enum { REPORTS = 7200, MANY = 9 };
-    struct field field;
     struct random random;
     uint32_t led[MANY], moves = 0;
     random_init(&random, 13);
-    open_field(&field, MEMBERS, MANY);
+    open_another(MEMBERS, MANY);
     for (uint32_t at = 0; at < REPORTS; at++) {
         for (uint32_t server = 0; server < MEMBERS; server++) {
             const uint32_t swing = 60 + (uint32_t)random_below(&random, 61);
@@ -408,16 +392,14 @@ TEST(servers_that_swing_as_a_whole_move_nothing)
         field.now_ns += NS_PER_S / 2;
     }
     assert_int_equal(moves, 0);
-    close_field(&field);
 }
 
 /* A saturated server has no more load than before; but another part of it is one shard's, and the others have less. */
 TEST(one_report_tells_that_a_shard_of_a_saturated_server_is_hot)
 {
     enum { MANY = 24 };
-    struct field field;
     uint32_t led[MANY];
-    open_field(&field, MEMBERS, MANY);
+    open_another(MEMBERS, MANY);
     for (uint32_t i = 0; i < MANY; i++)
         led[i] = 40;
     tell(&field, led, MEMBERS, 1);
@@ -427,16 +409,14 @@ TEST(one_report_tells_that_a_shard_of_a_saturated_server_is_hot)
     tell(&field, led, MEMBERS, 1);
     assert_int_equal(next(&field), BALANCE_DECIDED);
     assert_int_equal(field.plan.server, 2);
-    close_field(&field);
 }
 
 /* One that was added takes part in one filling at a time. With 60 % of the average it is not done. */
 TEST(what_was_begun_goes_on_until_all_have_as_much)
 {
     enum { MANY = 48 };
-    struct field field;
     uint32_t led[MANY];
-    open_field(&field, 4, MANY);
+    open_another(4, MANY);
     for (uint32_t i = 0; i < MANY; i++)
         led[i] = 20;
     for (uint32_t at = 0; at < 60; at++) {
@@ -448,18 +428,16 @@ TEST(what_was_begun_goes_on_until_all_have_as_much)
     for (uint32_t server = 1; server <= 4; server++)
         assert_in_range(load_of(&field, led, server), MANY * 20 * 11 / 4 * 85 / 100,
                         MANY * 20 * 11 / 4 * 105 / 100);
-    close_field(&field);
 }
 
 /* Eight shards on three servers: two have three of them, 12 % above the average. No move would lower that. */
 TEST(an_hour_of_uniform_load_with_noise_moves_nothing)
 {
     enum { REPORTS = 7200, MANY = 8 };
-    struct field field;
     struct random random;
     uint32_t led[MANY], moves = 0;
     random_init(&random, 11);
-    open_field(&field, MEMBERS, MANY);
+    open_another(MEMBERS, MANY);
     for (uint32_t at = 0; at < REPORTS; at++) {
         for (uint32_t i = 0; i < MANY; i++)
             led[i] = 70 + (uint32_t)random_below(&random, 61);
@@ -471,7 +449,6 @@ TEST(an_hour_of_uniform_load_with_noise_moves_nothing)
         field.now_ns += NS_PER_S / 2;
     }
     assert_int_equal(moves, 0);
-    close_field(&field);
 }
 
 UNIT_MAIN(NULL, NULL)
