@@ -1,26 +1,19 @@
 /* managers_test.c - a server among several configuration managers: it reports to the one that leads. */
-#define TEST_FIXTURE start, end
+#define TEST_FIXTURE start, stage_teardown
 
 #include "common/base/error.h"
 #include "common/cluster/control.h"
 #include "stage.h"
 #include "test/lib/unit.h"
 
-static struct stage stage;
+static struct stage *stage; /* of the case */
 
 static const char *const managers[] = {"puppet:cm", "puppet:cm2", "puppet:cm3"};
 
 static int start(void **state)
 {
-    (void)state;
-    stage_start_among(&stage, STAGE_BLOCK_LIMIT, "puppet:cm,puppet:cm2,puppet:cm3");
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    stage_close(&stage);
+    stage = stage_new(state);
+    stage_start_among(stage, STAGE_BLOCK_LIMIT, "puppet:cm,puppet:cm2,puppet:cm3");
     return 0;
 }
 
@@ -30,7 +23,7 @@ static struct puppet_conn *manager_conn(uint32_t *which)
     struct puppet_conn *found = NULL;
 
     for (uint32_t i = 0; i < 3; i++) {
-        struct puppet_conn *conn = puppet_find(stage.fabric, STAGE_CONTROL, managers[i]);
+        struct puppet_conn *conn = puppet_find(stage->fabric, STAGE_CONTROL, managers[i]);
 
         assert_true(!conn || !found);
         if (conn) {
@@ -58,7 +51,7 @@ static bool joins_at(const struct puppet_conn *conn)
     const struct puppet_sent *sent;
     bool any = false;
 
-    while ((sent = puppet_take(stage.fabric)))
+    while ((sent = puppet_take(stage->fabric)))
         any |= sent->conn == conn;
     return any;
 }
@@ -69,13 +62,13 @@ static void refuse(struct puppet_conn *conn, int error)
 
     failure.error = error;
     stage_tell(conn, 0, &CONTROL_MESSAGE(FAILURE, failure, &failure));
-    stage_run(&stage);
+    stage_run(stage);
 }
 
 static void let_in(struct puppet_conn *conn)
 {
     puppet_connected(conn, false);
-    stage_run(&stage);
+    stage_run(stage);
     assert_true(joins_at(conn));
 }
 
@@ -88,24 +81,24 @@ TEST(managers_are_tried_in_turn_and_a_round_in_vain_is_followed_by_a_pause)
             let_in(at(0));
         refuse(at(0), ROWAN_ENOTLEADING);
         puppet_close(at(1), ROWAN_EUNREACHABLE);
-        stage_run(&stage);
+        stage_run(stage);
         let_in(at(2));
         refuse(at(2), ROWAN_ENOTLEADING);
         assert_null(manager_conn(&which));
-        assert_true(stage.wake_ns > stage.now_ns);
-        stage.now_ns = stage.wake_ns;
-        stage_run(&stage);
+        assert_true(stage->wake_ns > stage->now_ns);
+        stage->now_ns = stage->wake_ns;
+        stage_run(stage);
     }
-    assert_int_equal(server_error(stage.server), 0);
+    assert_int_equal(server_error(stage->server), 0);
 }
 
 TEST(a_server_that_has_joined_reports_to_the_next_leader)
 {
-    stage_adopt(&stage);
-    stage_adopt(&stage);
+    stage_adopt(stage);
+    stage_adopt(stage);
     joins_at(NULL);
-    stage.now_ns += 60 * NS_PER_S;
-    stage_run(&stage);
+    stage->now_ns += 60 * NS_PER_S;
+    stage_run(stage);
     assert_false(joins_at(at(0)));
     refuse(at(0), ROWAN_ENOTLEADING); /* and its connection stays up */
     let_in(at(1));
@@ -113,11 +106,11 @@ TEST(a_server_that_has_joined_reports_to_the_next_leader)
     struct puppet_conn *leader = at(2);
     let_in(leader);
     for (int i = 0; i < 3; i++) { /* until it is answered */
-        stage.now_ns += NS_PER_S;
-        stage_run(&stage);
+        stage->now_ns += NS_PER_S;
+        stage_run(stage);
         assert_true(joins_at(leader));
     }
-    assert_int_equal(server_error(stage.server), 0);
+    assert_int_equal(server_error(stage->server), 0);
 }
 
 /* One that puts the server off leads. */
@@ -127,9 +120,9 @@ TEST(a_lost_leader_is_followed_by_all_others_at_once)
     let_in(at(1));
     refuse(at(1), ROWAN_EAGAIN);
     puppet_close(at(1), ROWAN_ECLOSED);
-    stage_run(&stage); /* no time passes */
+    stage_run(stage); /* no time passes */
     puppet_close(at(2), ROWAN_EUNREACHABLE);
-    stage_run(&stage);
+    stage_run(stage);
     let_in(at(0));
 }
 

@@ -1,6 +1,6 @@
 /* The configuration that a server adopted is in its PM before it serves, later ones follow, and a manager that asks gets
  * it. */
-#define TEST_FIXTURE start, end
+#define TEST_FIXTURE start, stage_teardown
 
 #include "common/base/error.h"
 #include "common/cluster/control.h"
@@ -8,8 +8,8 @@
 #include "stage.h"
 #include "test/lib/unit.h"
 
-static struct stage stage;
-static uint64_t done_upto; /* fences of higher numbers are not done */
+static struct stage *stage; /* of the case */
+static uint64_t done_upto;  /* fences of higher numbers are not done */
 
 static int fence_done(struct pm *pm, struct pm_ticket ticket)
 {
@@ -19,17 +19,10 @@ static int fence_done(struct pm *pm, struct pm_ticket ticket)
 
 static int start(void **state)
 {
-    (void)state;
-    stage_start(&stage, STAGE_BLOCK_LIMIT);
-    stage.pm_ops.fence_done = fence_done;
+    stage = stage_new(state);
+    stage_start(stage, STAGE_BLOCK_LIMIT);
+    stage->pm_ops.fence_done = fence_done;
     done_upto = UINT64_MAX;
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    stage_close(&stage);
     return 0;
 }
 
@@ -38,30 +31,30 @@ static uint64_t stored_term(void)
 {
     struct store_config stored;
     struct cluster_config *config;
-    if (store_config_read(&stage.heap->pm, &stored))
+    if (store_config_read(&stage->heap->pm, &stored))
         return 0;
     assert_int_equal(cluster_decode(stored.bytes, stored.byte_count, &config), 0);
-    assert_true(config->term == stored.term && config->cluster == stage.config->cluster);
+    assert_true(config->term == stored.term && config->cluster == stage->config->cluster);
     assert_true(config->has_secret &&
-                memcmp(config->secret, stage.config->secret, sizeof config->secret) == 0);
+                memcmp(config->secret, stage->config->secret, sizeof config->secret) == 0);
     cluster_release(config);
     return stored.term;
 }
 
 static void assert_copies(uint64_t term)
 {
-    const struct store_geometry at = store_geometry(store_segments_in(stage.heap->pm.bytes));
+    const struct store_geometry at = store_geometry(store_segments_in(stage->heap->pm.bytes));
     struct config_head head;
     for (unsigned i = 0; i < 2; i++) {
-        assert_int_equal(config_read(&stage.heap->pm, at.configs[i], &head), CONFIG_COPY_WHOLE);
+        assert_int_equal(config_read(&stage->heap->pm, at.configs[i], &head), CONFIG_COPY_WHOLE);
         assert_true(head.term == term);
     }
 }
 
 static void configure(uint64_t term)
 {
-    stage.config->term = term;
-    stage_adopt(&stage);
+    stage->config->term = term;
+    stage_adopt(stage);
 }
 
 /* What the last Join said since the last look. */
@@ -74,9 +67,9 @@ static struct report last_report(void)
 {
     const struct puppet_sent *sent;
     struct report report = {.count = 0};
-    stage.now_ns += NS_PER_S;
-    stage_run(&stage);
-    while ((sent = puppet_take(stage.fabric))) {
+    stage->now_ns += NS_PER_S;
+    stage_run(stage);
+    while ((sent = puppet_take(stage->fabric))) {
         Rowan__ControlMessage *message;
         uint32_t tag;
         assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
@@ -100,7 +93,7 @@ static void ask(bool bring)
 {
     Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
     is.bring = bring;
-    stage_cm_tells(&stage, stage_join_tag(&stage),
+    stage_cm_tells(stage, stage_join_tag(stage),
                    &CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));
 }
 
@@ -108,41 +101,41 @@ TEST(a_server_serves_when_both_copies_are_stored)
 {
     for (uint32_t starts = 0; starts < 2; starts++) {
         if (starts)
-            stage_restart(&stage);
-        done_upto = atomic_load(&stage.heap->fences);
-        stage_configure(&stage, stage.config);
-        for (unsigned i = 0; i < 20 && !stage.fabric->zone_is_open; i++, done_upto++)
-            stage_run(&stage);
-        assert_true(stage.fabric->zone_is_open);
-        assert_copies(stage.config->term);
+            stage_restart(stage);
+        done_upto = atomic_load(&stage->heap->fences);
+        stage_configure(stage, stage->config);
+        for (unsigned i = 0; i < 20 && !stage->fabric->zone_is_open; i++, done_upto++)
+            stage_run(stage);
+        assert_true(stage->fabric->zone_is_open);
+        assert_copies(stage->config->term);
         done_upto = UINT64_MAX;
-        stage_run(&stage);
+        stage_run(stage);
     }
 }
 
 TEST(later_ones_are_stored_beside_the_work_and_the_newest_of_many_counts)
 {
-    stage_begin(&stage);
-    done_upto = atomic_load(&stage.heap->fences);
+    stage_begin(stage);
+    done_upto = atomic_load(&stage->heap->fences);
     for (uint64_t term = 2; term <= 9; term++)
         configure(term); /* of which the first is under way all the time */
     assert_true(stored_term() == 2);
     done_upto = UINT64_MAX;
-    stage_run(&stage);
+    stage_run(stage);
     assert_copies(9);
-    assert_int_equal(server_error(stage.server), 0);
+    assert_int_equal(server_error(stage->server), 0);
 }
 
 /* A coordination service that was put back. */
 TEST(an_older_one_is_served_and_does_not_replace_the_stored_one)
 {
-    stage_begin(&stage);
+    stage_begin(stage);
     configure(50);
-    stage_end(&stage);
-    stage.config->term = 7;
-    assert_int_equal(stage_try(&stage, STAGE_BLOCK_LIMIT), 0);
-    stage_begin(&stage);
-    assert_true(stage.fabric->zone_is_open);
+    stage_end(stage);
+    stage->config->term = 7;
+    assert_int_equal(stage_try(stage, STAGE_BLOCK_LIMIT), 0);
+    stage_begin(stage);
+    assert_true(stage->fabric->zone_is_open);
     assert_copies(50);
     configure(50);
     configure(51);
@@ -153,11 +146,11 @@ TEST(a_server_that_waits_tells_the_term_that_it_stored_and_brings_it_when_it_is_
 {
     ask(true);
     assert_true(last_report().brought == 0); /* it has none */
-    stage_begin(&stage);
+    stage_begin(stage);
     configure(5);
     (void)last_report();
     assert_true(last_report().count == 0); /* it serves */
-    stage_restart(&stage);
+    stage_restart(stage);
     struct report report = last_report();
     assert_true(report.count > 0 && report.term == 5 && report.brought == 0);
     ask(true);
@@ -170,24 +163,24 @@ TEST(a_server_that_waits_tells_the_term_that_it_stored_and_brings_it_when_it_is_
 
 TEST(a_server_of_which_both_copies_are_damaged_says_that_it_stored_none)
 {
-    stage_begin(&stage);
-    const struct store_geometry at = store_geometry(store_segments_in(stage.heap->pm.bytes));
+    stage_begin(stage);
+    const struct store_geometry at = store_geometry(store_segments_in(stage->heap->pm.bytes));
     for (unsigned i = 0; i < 2; i++)
-        stage.heap->pm.base[at.configs[i] + CONFIG_HEAD_BYTES] ^= 1;
-    stage_restart(&stage);
+        stage->heap->pm.base[at.configs[i] + CONFIG_HEAD_BYTES] ^= 1;
+    stage_restart(stage);
     ask(true);
     const struct report report = last_report();
     assert_true(report.count > 0 && report.term == 0 && report.brought == 0);
-    stage_begin(&stage);
-    assert_copies(stage.config->term);
+    stage_begin(stage);
+    assert_copies(stage->config->term);
 }
 
 TEST(a_sync_that_fails_ends_the_server)
 {
-    stage_begin(&stage);
-    stage_fail_fences(&stage);
+    stage_begin(stage);
+    stage_fail_fences(stage);
     configure(2);
-    assert_int_equal(server_error(stage.server), ROWAN_EIO);
+    assert_int_equal(server_error(stage->server), ROWAN_EIO);
 }
 
 UNIT_MAIN(NULL, NULL)
