@@ -6,10 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <valgrind/callgrind.h>
 
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/config.h"
 #include "common/base/error.h"

@@ -18,12 +18,10 @@
 
 #include "client/session.h"
 #include "cm/cm.h"
-#include "common/base/assert.h"
 #include "common/base/config.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
-#include "server/digest/digest.h"
 #include "server/server.h"
 #include "test/sim/sim_coord.h"
 

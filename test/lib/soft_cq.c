@@ -1,5 +1,4 @@
 /* soft_cq.c - completion queues, channels, asynchronous events. */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>

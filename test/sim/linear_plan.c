@@ -3,7 +3,6 @@
 #include "test/sim/linear_plan.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

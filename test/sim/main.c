@@ -1,6 +1,5 @@
 /* rowan-sim: runs of the simulator, by seed. What it prints and its exit codes: README.md. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

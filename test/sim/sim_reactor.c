@@ -3,7 +3,6 @@
 
 #include "client/session.h"
 #include "common/base/assert.h"
-#include "common/base/fault.h"
 #include "test/sim/sim_coord.h"
 #include "test/sim/sim_fabric.h"
 #ifdef ROWAN_SIM

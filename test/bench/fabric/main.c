@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-#include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/fabric/verbs/verbs_settings.h"

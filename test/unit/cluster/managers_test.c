@@ -1,5 +1,4 @@
 /* managers_test.c - lists of managers: what is right, what a mistake is called, whose turn it is. */
-#include <stdio.h>
 
 #include "common/base/error.h"
 #include "common/cluster/managers.h"

@@ -12,7 +12,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/fabric/shm/shm.h"
 #include "test/lib/unit.h"

@@ -2,7 +2,6 @@
  * software. */
 #define TEST_FIXTURE reset, NULL
 #include <fcntl.h>
-#include <sys/mman.h>
 
 #include "common/base/error.h"
 #include "test/lib/heap_pm.h"

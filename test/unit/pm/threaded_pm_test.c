@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-#include "common/base/error.h"
 #include "common/pm/pm.h"
 #include "common/pm/pm_file.h"
 #include "test/lib/temp_dir.h"

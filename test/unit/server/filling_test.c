@@ -2,9 +2,6 @@
 #define TEST_FIXTURE open_stage, stage_teardown
 #define TEST_STATE   struct stage *stage
 
-#include <stdio.h>
-#include <unistd.h>
-
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/cluster/control.h"

@@ -1,15 +1,8 @@
 /* What lands at a backup, and what it says of that. */
 #include "landing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/entry/commit.h"
+#include "test/lib/asserts.h"
 
 struct landing landing_begin(struct stage *stage)
 {

@@ -1,13 +1,4 @@
 /* Leases: the control role's renewals to the manager, and what a worker may answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/cluster/control.h"
 #include "stage.h"

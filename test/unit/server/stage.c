@@ -1,19 +1,10 @@
 /* Drives a server over the puppet fabric. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "stage.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/cluster/control.h"
 #include "server/shard/query.h"
-#include "stage.h"
+#include "test/lib/asserts.h"
 
 static struct cluster_config *make_config(uint32_t block_limit)
 {

@@ -3,7 +3,6 @@
 #define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
-#include "common/base/version.h"
 #include "common/cluster/control.h"
 #include "server/store/store_layout.h"
 #include "stage.h"

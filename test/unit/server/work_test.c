@@ -1,9 +1,6 @@
 /* How a shard's load spreads over slots and keys, through work.h. */
 #include "server/shard/work.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "common/cluster/slot.h"
 #include "test/lib/unit.h"
 
