@@ -11,18 +11,13 @@
 
 enum { LED = 0, LANDED = 300 /* more than a digest role looks at in one poll */ };
 
-static struct puppet_conn *cm(struct stage *stage)
-{
-    return puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
-}
-
 /* The term of the last Adopted since the last call; 0: there was none. */
 static uint64_t adopted(struct stage *stage)
 {
     const Rowan__ControlMessage *message;
     uint64_t term = 0;
 
-    while ((message = stage_message(stage, cm(stage), NULL)))
+    while ((message = stage_message(stage, stage_cm(stage), NULL)))
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_ADOPTED)
             term = message->adopted->term;
     return term;

@@ -165,19 +165,14 @@ static uint64_t kept_bytes(struct stage *stage)
     return bytes;
 }
 
-static const struct digest *digest_of(const struct stage *stage)
-{
-    return server_poller(stage->server, 2).role;
-}
-
 static uint64_t applied(const struct stage *stage)
 {
-    return digest_entries(digest_of(stage));
+    return digest_entries(stage_digest(stage));
 }
 
 static bool holds(const struct stage *stage)
 {
-    return reclaim_since(&digest_of(stage)->reclaim) != RECLAIM_NOTHING;
+    return reclaim_since(&stage_digest(stage)->reclaim) != RECLAIM_NOTHING;
 }
 
 /* Version 2 of 3 has not landed, and is asked for. */
@@ -396,9 +391,9 @@ TEST(a_suffix_of_data_that_may_be_incomplete_is_held_until_the_reconciliation_is
     assert_false(holds(stage)); /* nobody cleans where it lies */
     stage->boot++;
     landing = landing_return(stage);
-    const struct reclaim *reclaim = &digest_of(stage)->common->reclaim;
+    const struct reclaim *reclaim = &stage_digest(stage)->common->reclaim;
     assert_true(holds(stage));
-    assert_int_equal(reclaim_since(&digest_of(stage)->reclaim), atomic_load(&reclaim->epoch));
+    assert_int_equal(reclaim_since(&stage_digest(stage)->reclaim), atomic_load(&reclaim->epoch));
     landing_commit(&landing, STAGE_BACKED, version_make(3, 0));
     stage_run(stage);
     assert_false(holds(stage));
@@ -424,10 +419,10 @@ TEST(blocks_of_a_settled_version_are_not_waited_for)
     stage_run(stage);
     assert_int_equal(
         bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 1), LIMIT, 0, 2)), 0);
-    assert_int_equal(digest_of(stage)->join.used, 1);
+    assert_int_equal(stage_digest(stage)->join.used, 1);
     landing_seal(&landing);
     assert_int_equal(landing_ask(&landing).settled, version_make(1, 1));
-    assert_int_equal(digest_of(stage)->join.used, 0);
+    assert_int_equal(stage_digest(stage)->join.used, 0);
 }
 
 /* The rest would be stored into a segment that may serve something else by now. */

@@ -14,11 +14,6 @@
 
 enum { LED = 0, CLIENT = 9 };
 
-static struct puppet_conn *cm(const struct stage *stage)
-{
-    return puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
-}
-
 /* The configuration with leases in which server 2 alone has STAGE_BACKED, and server 1 alone the others. */
 static void open_with_leases(struct stage *stage)
 {
@@ -85,7 +80,7 @@ static bool tells_filled(struct stage *stage, uint32_t shard, uint32_t epoch)
     const Rowan__ControlMessage *message;
     bool told = false;
 
-    while ((message = stage_message(stage, cm(stage), NULL))) {
+    while ((message = stage_message(stage, stage_cm(stage), NULL))) {
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FILLED)
             told |= message->filled->shard == shard && message->filled->epoch == epoch &&
                     message->filled->server == 2;

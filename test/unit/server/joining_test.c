@@ -121,10 +121,10 @@ TEST(a_new_round_is_answered_at_once_and_on_its_connection_only)
         assert_int_equal(count_joins(), i == 0 ? 1 : 0);
         assert_int_equal(round_said, 5);
     }
-    puppet_close(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), ROWAN_ECLOSED);
+    puppet_close(stage_cm(stage), ROWAN_ECLOSED);
     stage_run(stage);
     pass(NS_PER_S);
-    puppet_connected(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), false);
+    puppet_connected(stage_cm(stage), false);
     stage_run(stage);
     assert_int_equal(count_joins(), 1);
     assert_int_equal(round_said, 0);
@@ -133,10 +133,10 @@ TEST(a_new_round_is_answered_at_once_and_on_its_connection_only)
 TEST(a_join_that_found_no_room_is_sent_again_also_to_the_next_cm)
 {
     stage_adopt(stage);
-    puppet_close(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), ROWAN_ECLOSED);
+    puppet_close(stage_cm(stage), ROWAN_ECLOSED);
     stage_run(stage);
     pass(NS_PER_S); /* it connects again */
-    struct puppet_conn *cm = puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
+    struct puppet_conn *cm = stage_cm(stage);
     assert_non_null(cm);
     count_joins();
     cm->room = 0;

@@ -26,11 +26,6 @@ static int begin(void **state)
     return 0;
 }
 
-static struct puppet_conn *manager_conn(const struct stage *stage)
-{
-    return puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
-}
-
 struct renewal {
     uint32_t tag;
     uint64_t term, manager, manager_ns;
@@ -47,7 +42,7 @@ static uint32_t renewals(const struct stage *stage, uint32_t from, struct renewa
         Rowan__ControlMessage *message;
         uint32_t tag;
 
-        if (sent->conn != manager_conn(stage))
+        if (sent->conn != stage_cm(stage))
             continue;
         assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_RENEW) {
@@ -92,7 +87,7 @@ static void answer(struct stage *stage, uint32_t tag, uint64_t manager, uint64_t
     is.manager = manager;
     is.manager_ns = manager_ns;
     is.granted = granted;
-    stage_tell(manager_conn(stage), tag, &CONTROL_MESSAGE(LEASE_IS, lease_is, &is));
+    stage_tell(stage_cm(stage), tag, &CONTROL_MESSAGE(LEASE_IS, lease_is, &is));
     stage_run(stage);
 }
 
@@ -212,10 +207,10 @@ TEST(renewals_go_on_with_the_next_connection_at_once_when_it_has_shown_that_it_l
     struct renewal renewal = next_renewal(stage);
 
     answer(stage, renewal.tag, MANAGER, 5, true);
-    puppet_close(manager_conn(stage), ROWAN_ECLOSED);
+    puppet_close(stage_cm(stage), ROWAN_ECLOSED);
     stage_run(stage);
     stage_pass(stage, RENEW_NS / 2);
-    puppet_connected(manager_conn(stage), false);
+    puppet_connected(stage_cm(stage), false);
     const uint32_t from = stage->fabric->sent_count;
     stage_run(stage);
     assert_int_equal(renewals(stage, from, &renewal), 0);

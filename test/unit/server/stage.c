@@ -32,9 +32,19 @@ static struct cluster_config *make_config(uint32_t block_limit)
     return config;
 }
 
+struct puppet_conn *stage_cm(const struct stage *stage)
+{
+    return puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
+}
+
+struct digest *stage_digest(const struct stage *stage)
+{
+    return server_poller(stage->server, 2).role;
+}
+
 uint32_t stage_join_tag(const struct stage *stage)
 {
-    const struct puppet_conn *cm = puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
+    const struct puppet_conn *cm = stage_cm(stage);
 
     for (uint32_t i = stage->fabric->sent_count; i > 0; i--) {
         const struct puppet_sent *sent = &stage->fabric->sent[i - 1];
@@ -67,7 +77,7 @@ void stage_tell(struct puppet_conn *conn, uint32_t tag, const Rowan__ControlMess
 
 void stage_cm_tells(struct stage *stage, uint32_t tag, const Rowan__ControlMessage *message)
 {
-    stage_tell(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), tag, message);
+    stage_tell(stage_cm(stage), tag, message);
     stage_run(stage);
 }
 
@@ -81,7 +91,7 @@ void stage_commit(struct stage *stage, uint64_t term)
 
 void stage_grant(struct stage *stage)
 {
-    const struct puppet_conn *cm = puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
+    const struct puppet_conn *cm = stage_cm(stage);
     Rowan__LeaseIs body = ROWAN__LEASE_IS__INIT;
     uint32_t renewal = 0;
 
@@ -124,8 +134,7 @@ void stage_configure_for(struct stage *stage, const struct cluster_config *confi
     is.configuration.data = packed;
     is.configuration.len = cluster_encode(config, true, packed, sizeof packed);
     assert_true(is.configuration.len > 0);
-    stage_tell(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), tag,
-               &CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));
+    stage_tell(stage_cm(stage), tag, &CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));
 }
 
 void stage_poll(struct stage *stage)
@@ -212,7 +221,7 @@ int stage_try(struct stage *stage, uint32_t block_limit)
     if (error)
         return error;
     stage_run(stage);
-    puppet_connected(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), false);
+    puppet_connected(stage_cm(stage), false);
     stage_run(stage);
     return 0;
 }

@@ -91,6 +91,10 @@ void stage_configure_for(struct stage *stage, const struct cluster_config *confi
 /* The tag of the last Join. */
 uint32_t stage_join_tag(const struct stage *stage);
 
+/* The server's connection to the CM; NULL: none. Its digest role. */
+struct puppet_conn *stage_cm(const struct stage *stage);
+struct digest *stage_digest(const struct stage *stage);
+
 /* A control message comes on the connection; the CM sends one, and it is read. */
 void stage_tell(struct puppet_conn *conn, uint32_t tag, const Rowan__ControlMessage *message);
 void stage_cm_tells(struct stage *stage, uint32_t tag, const Rowan__ControlMessage *message);

@@ -19,7 +19,7 @@ static int open_stage(void **state)
 
 static Rowan__Join last_report(struct stage *stage)
 {
-    const struct puppet_conn *cm = puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
+    const struct puppet_conn *cm = stage_cm(stage);
     const Rowan__ControlMessage *message;
     Rowan__Join report = ROWAN__JOIN__INIT;
 

@@ -17,14 +17,9 @@ static int open_stage(void **state)
     return 0;
 }
 
-static struct digest *digest_of(const struct stage *stage)
-{
-    return server_poller(stage->server, 2).role;
-}
-
 static struct shard_state *shard_of(const struct stage *stage)
 {
-    return digest_of(stage)->shards[STAGE_BACKED];
+    return stage_digest(stage)->shards[STAGE_BACKED];
 }
 
 /* Counters 1 to `counter` landed before. */
@@ -256,7 +251,7 @@ static int verdict(struct shard_state *shard, uint32_t client, uint32_t operatio
 TEST(who_is_promoted_knows_what_may_be_asked_again)
 {
     struct landing landing = landing_begin(stage);
-    struct digest *digest = digest_of(stage);
+    struct digest *digest = stage_digest(stage);
     struct shard_state *shard = shard_of(stage);
     uint64_t version = 0;
 
@@ -293,7 +288,7 @@ TEST(who_is_promoted_after_a_start_knows_it_too)
     (void)landing_return(stage);
     struct shard_state *shard = shard_of(stage);
     assert_true(atomic_load(&shard->settled) == version_make(1, 1));
-    digest_tail_leave(digest_of(stage), shard);
+    digest_tail_leave(stage_digest(stage), shard);
     assert_int_equal(verdict(shard, CLIENT, 10, &version), RECORDS_DONE);
     assert_int_equal(verdict(shard, OTHER, 1, &version), RECORDS_DONE);
     assert_true(version == version_make(1, 2));
