@@ -1,6 +1,6 @@
 /* coord_file.c - the coordination seam on one directory of one machine. Functions that block
- * (coord_store.c) run on an offload thread. The owner posts them, sees that they are done, and answers,
- * all in coord_poll.
+ * (coord_store.c) run on a helper thread, one after another. The owner posts them, sees that they are
+ * done, and answers, all in coord_poll.
  *
  * 1. While an operation is running its result and its buffer belong to the helper, else to the
  *    owner. Operations are posted at the end of a poll only, so that a callback that asks again
@@ -8,11 +8,17 @@
  * 2. A watch fires when the stored version differs from the last one that this handle had answered when
  *    the watch was set. So no change between a read and a watch is missed, in either order.
  * 3. The helper never waits for another process: a stopped one must not hold up coord_close.
+ * 4. done <= posted <= done + 3, for there are three operations and each is posted once at a time. The
+ *    semaphore is raised once for each, and once more by coord_close: a helper that wakes and finds all
+ *    that was posted done has been told to end.
  *
  *   free --ask--> waiting --due, posted--> running --done--> free
  *                    ^                        |
  *                    +--- lock was taken -----+
  */
+#include <errno.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,26 +27,41 @@
 #include "common/base/log.h"
 #include "common/coord/coord.h"
 #include "common/coord/coord_store.h"
-#include "common/reactor/offload.h"
+#include "common/reactor/reactor.h"
+#include "common/reactor/thread.h"
 
 #define INSPECT_PERIOD_NS (100 * NS_PER_MS)
 #define CAS_RETRY_NS      (5 * NS_PER_MS)
+
+enum { JOB_SLOTS = 4 };
 
 enum op_state { OP_FREE, OP_WAITING, OP_RUNNING };
 
 struct coord_op {
     enum op_state state;
     uint64_t due_ns; /* not before */
-    uint64_t job;    /* of the offload, while running */
+    uint64_t job;    /* the helper's, while running; they count from 1 */
     int error;       /* the result */
 };
+
+struct coord_file;
+
+/* Runs on the helper thread. */
+typedef void op_function(struct coord_file *file);
 
 struct coord_file {
     struct coord coord;
     struct coord_store store; /* the helper's */
-    struct offload *offload;
     struct reactor *reactor;
     uint64_t known_version; /* the last one that was answered; 0: none */
+
+    struct {
+        op_function *runs[JOB_SLOTS]; /* of job n at n mod JOB_SLOTS */
+        _Atomic uint64_t posted;      /* written by the owner */
+        _Atomic uint64_t done;        /* written by the helper; what these jobs wrote is visible */
+        sem_t waiting;
+        pthread_t thread;
+    } helper;
 
     struct {
         struct coord_op op;
@@ -83,26 +104,20 @@ struct coord_file {
     } election;
 };
 
-static void run_read(void *argument)
+static void run_read(struct coord_file *file)
 {
-    struct coord_file *file = argument;
-
     file->read.op.error =
         coord_store_read(&file->store, file->read.image, &file->read.bytes, &file->read.version);
 }
 
-static void run_cas(void *argument)
+static void run_cas(struct coord_file *file)
 {
-    struct coord_file *file = argument;
-
     file->cas.op.error =
         coord_store_cas(&file->store, file->cas.expected, file->cas.image, file->cas.bytes);
 }
 
-static void run_inspect(void *argument)
+static void run_inspect(struct coord_file *file)
 {
-    struct coord_file *file = argument;
-
     file->inspect.op.error = 0;
     if (file->inspect.watches)
         file->inspect.op.error = coord_store_peek(&file->store, &file->inspect.version);
@@ -114,6 +129,22 @@ static void wake(struct coord_file *file)
 {
     if (file->reactor)
         reactor_wake(file->reactor);
+}
+
+static void *run_helper(void *argument)
+{
+    struct coord_file *file = argument;
+
+    for (uint64_t done = 0;;) {
+        while (sem_wait(&file->helper.waiting) != 0)
+            ASSERT(errno == EINTR);
+        if (atomic_load_explicit(&file->helper.posted, memory_order_acquire) == done)
+            return NULL; /* 4 */
+        done++;
+        file->helper.runs[done % JOB_SLOTS](file);
+        atomic_store_explicit(&file->helper.done, done, memory_order_release);
+        wake(file);
+    }
 }
 
 /* The next poll posts it. */
@@ -183,7 +214,8 @@ static int file_elect(struct coord *coord, coord_leader *leader, void *context)
 /* True when `op` was running and is no more. */
 static bool op_ended(struct coord_file *file, struct coord_op *op)
 {
-    if (op->state != OP_RUNNING || offload_done(file->offload) < op->job)
+    if (op->state != OP_RUNNING ||
+        atomic_load_explicit(&file->helper.done, memory_order_acquire) < op->job)
         return false;
     op->state = OP_FREE;
     return true;
@@ -264,11 +296,9 @@ static bool answer_inspect(struct coord_file *file)
     return true;
 }
 
-static bool post_op(struct coord_file *file, struct coord_op *op, offload_function *run,
-                    uint64_t now_ns, uint64_t *wake_ns)
+static bool post_op(struct coord_file *file, struct coord_op *op, op_function *run, uint64_t now_ns,
+                    uint64_t *wake_ns)
 {
-    int error;
-
     if (op->state != OP_WAITING)
         return false;
     if (op->due_ns > now_ns) {
@@ -276,8 +306,12 @@ static bool post_op(struct coord_file *file, struct coord_op *op, offload_functi
         return false;
     }
     op->state = OP_RUNNING;
-    error = offload_post(file->offload, run, file, &op->job);
-    ASSERT(error == 0); /* three operations never fill its queue */
+    op->job = atomic_load_explicit(&file->helper.posted, memory_order_relaxed) + 1;
+    ASSERT(op->job - atomic_load_explicit(&file->helper.done, memory_order_acquire) <
+           JOB_SLOTS); /* 4 */
+    file->helper.runs[op->job % JOB_SLOTS] = run;
+    atomic_store_explicit(&file->helper.posted, op->job, memory_order_release);
+    sem_post(&file->helper.waiting);
     return true;
 }
 
@@ -320,7 +354,9 @@ static void file_close(struct coord *coord)
 {
     struct coord_file *file = (struct coord_file *)coord;
 
-    offload_destroy(file->offload);
+    sem_post(&file->helper.waiting); /* 4 */
+    pthread_join(file->helper.thread, NULL);
+    sem_destroy(&file->helper.waiting);
     coord_store_close(&file->store);
     free(file->cas.image);
     free(file->read.image);
@@ -338,6 +374,7 @@ int coord_open_file(const char *directory, struct reactor *reactor, struct coord
 {
     struct coord_file *file = calloc(1, sizeof(*file));
     int error = ROWAN_ENOMEM;
+    int failed;
 
     if (!file)
         return ROWAN_ENOMEM;
@@ -350,14 +387,16 @@ int coord_open_file(const char *directory, struct reactor *reactor, struct coord
     error = coord_store_open(&file->store, directory);
     if (error)
         goto fail_free;
-    error = offload_create("coord", &file->offload);
+    failed = sem_init(&file->helper.waiting, 0, 0);
+    ASSERT(failed == 0); /* sem_init(3): only a start value over the limit can fail */
+    error = thread_start(&file->helper.thread, "coord", run_helper, file);
     if (error)
         goto fail_close;
-    offload_set_reactor(file->offload, reactor);
     *out = &file->coord;
     return 0;
 
 fail_close:
+    sem_destroy(&file->helper.waiting);
     coord_store_close(&file->store);
 fail_free:
     free(file->cas.image);

@@ -2,8 +2,7 @@
  * helper thread runs one sync at a time, so all fences that arrive during one share the next: the
  * device sees one write per batch, however many ask.
  *
- * The thread is our own, not an offload: any thread may start a fence, and the number of a sync
- * must be drawn where it starts.
+ * Any thread may start a fence, and the number of a sync is drawn where it starts.
  *
  * 1. done <= started <= asked <= started + 1.
  * 2. A ticket is the number of a sync that had not started when the ticket was issued, so that sync
