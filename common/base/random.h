@@ -19,7 +19,7 @@ uint64_t random_below(struct random *random, uint64_t bound);
 /* Uniform in [0, 1). */
 double random_unit(struct random *random);
 
-/* Fills `out` from the operating system's entropy. For `main` functions: incarnations, secrets. */
+/* Fills `out`, at most 256 bytes, from the operating system's entropy. For `main` functions: incarnations, secrets. */
 void random_entropy(void *out, size_t bytes);
 
 #endif

@@ -93,7 +93,7 @@ TEST(units_stay_below_one)
 
 TEST(entropy_fills_the_whole_buffer_and_differs)
 {
-    unsigned char first[1000] = {0}, second[1000] = {0};
+    unsigned char first[256] = {0}, second[256] = {0};
     static const unsigned char zeros[16];
 
     random_entropy(first, sizeof(first));
