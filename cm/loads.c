@@ -96,7 +96,8 @@ static int compare_ratios(const void *a, const void *b)
     return left->changed < right->changed ? -1 : left->changed > right->changed;
 }
 
-/* By how much the load of that server has changed, most of it: half of it has changed by more. UINT64_MAX: it was idle. */
+/* By what factor, in parts of RATIO_ONE, the load of that server has changed: the median, each shard weighed by its load.
+ * UINT64_MAX: the server was idle. */
 static uint64_t changed_by(const struct loads *loads, const struct cluster_config *config,
                            uint32_t server, const struct load_report *report)
 {

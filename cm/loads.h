@@ -1,9 +1,9 @@
 /* loads.h - what the members have said about the load of each shard (design, section 6, "Resharding"). Pure.
  *
  * A load is in millionths of a core, and the mean of some reports: where servers share processors, or clients pause, all loads of
- * a server swing together, and that is to move nothing. One report tells all the same that the load has turned: when a shard has become
- * more than twice as hot as others of its server, which was not idle. Then the newest of all counts alone, and what is told in the next second.
- * When a shard moves, what is known of it moves along, until its new holders report.
+ * a server swing together, and that is to move nothing. One report tells all the same that the load has turned: when a shard has
+ * become more than twice as hot as others of its server, which was not idle. Then the newest of all counts alone, and what is
+ * told in the next second. When a shard moves, what is known of it moves along, until its new holders report.
  */
 #ifndef CM_LOADS_H
 #define CM_LOADS_H
