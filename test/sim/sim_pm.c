@@ -280,6 +280,9 @@ struct sim_pm *sim_pm_create(struct sim_clock *clock, uint64_t bytes, uint64_t f
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     ASSERT(base != MAP_FAILED);
+    /* Most of it is read, never written: zeros in large pages cost a fault for each 2 MiB. A kernel
+     * without them says no, which only takes longer. */
+    (void)madvise(base, bytes, MADV_HUGEPAGE);
     sim->pm = (struct pm){.ops = &SIM_PM_OPS,
                           .base = base,
                           .bytes = bytes,
