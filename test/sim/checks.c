@@ -130,13 +130,15 @@ struct checks_counts checks_counts(const struct checks *checks)
 
 /* --- C7, and who started or ended --- */
 
-/* For the summary: what the configuration changes. */
-static void count_changes(struct checks *checks, const struct cluster_config *config)
+/* What the configuration changes. */
+static void look_at_changes(struct checks *checks, const struct cluster_config *config)
 {
     for (uint32_t i = 0; checks->config && i < config->shard_count; i++) {
         const struct shard *row = &config->shards[i];
         const struct shard *before = cluster_shard(checks->config, row->id);
         checks->counts.promoted += before && before->primary != row->primary;
+        if (before && before->primary != row->primary)
+            checks->led_from[row->id] = row->epoch;
         for (uint32_t j = 0; before && j < before->filling_count; j++)
             checks->counts.refilled += shard_has_backup(row, before->filling[j]);
     }
@@ -168,7 +170,7 @@ static void look_at_registry(struct checks *checks)
     checks->terms[checks->term_count++] = config->term;
     checks_loss_config(checks, config);
     checks_split_config(checks, config);
-    count_changes(checks, config);
+    look_at_changes(checks, config);
     cluster_release(checks->config);
     checks->config = config;
     checks->format =

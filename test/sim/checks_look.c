@@ -118,8 +118,7 @@ void checks_seen(void *context, uint32_t key, uint64_t version)
 
 struct control *checks_control(const struct checks *checks, uint32_t server)
 {
-    struct server *process = checks->cluster->servers[server].server;
-    return process ? server_poller(process, 0).role : NULL;
+    return sim_cluster_control(checks->cluster, server);
 }
 
 struct shard_state *checks_shard(const struct control *control, uint16_t shard)

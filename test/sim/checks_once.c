@@ -1,14 +1,13 @@
 /* An operation of a client has one version ("once"), in all PMs together. */
 #include "test/sim/checks_state.h"
 
-/* Where servers are replaced: one that was deposed stores what nobody else gets, and what it alone has counts nowhere. */
+/* Where servers are replaced: one that was deposed stores what nobody else gets, and what it alone has counts nowhere. What a
+ * primary stored before its shard went to another of its workers, it keeps. */
 static bool is_of_an_epoch_that_is_over(const struct checks *checks,
                                         const struct entry_header *header)
 {
-    const struct shard *row = checks->config ? cluster_shard(checks->config, header->shard) : NULL;
-    if (checks->gone[header->shard])
-        return true;
-    return checks->cluster->options.lease_ms && row && version_epoch(header->version) < row->epoch;
+    return checks->gone[header->shard] ||
+           version_epoch(header->version) < checks->led_from[header->shard];
 }
 
 /* A client's operation takes effect once: while a whole copy of one entry of it is left, or it was cleaned, there is no

@@ -131,6 +131,7 @@ struct checks {
     struct checks_doubt doubts[UINT16_MAX + 1]; /* by shard */
     uint32_t parents[UINT16_MAX + 1]; /* by shard: 1 + the one that it was split off from */
     bool gone[UINT16_MAX + 1];        /* by shard: it was split, and its children have all */
+    uint32_t led_from[UINT16_MAX + 1]; /* by shard: the epoch since which its primary is the same */
     bool lost_unfenced;               /* a power loss took something, and nothing is fenced */
     bool flips;                       /* bits of a PM flip in this run (flips.h) */
     struct checks_loss *losses;

@@ -532,6 +532,12 @@ void sim_cluster_cut(struct sim_cluster *cluster, struct random *random)
         sim_network_break(cluster->network, a->address, b->address);
 }
 
+struct control *sim_cluster_control(const struct sim_cluster *cluster, uint32_t server)
+{
+    struct server *process = cluster->servers[server].server;
+    return process ? server_poller(process, 0).role : NULL;
+}
+
 const struct cluster_config *sim_cluster_config(const struct sim_cluster *cluster)
 {
     const struct cluster_config *config = cluster->cm ? cm_config(cluster->cm) : NULL;

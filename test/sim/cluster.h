@@ -256,6 +256,9 @@ void sim_cluster_cut(struct sim_cluster *cluster, struct random *random);
 /* The configuration in force, as the CMs know it; NULL: they know none, or are down. */
 const struct cluster_config *sim_cluster_config(const struct sim_cluster *cluster);
 
+/* The control role of a server, by index; NULL: it is down. */
+struct control *sim_cluster_control(const struct sim_cluster *cluster, uint32_t server);
+
 /* --- one operation at a time, run to its completion; answers as client/rowan.h says --- */
 
 int sim_put(struct sim_cluster *cluster, uint32_t client, const void *key, size_t key_bytes,

@@ -465,6 +465,8 @@ void nemesis_step(struct nemesis *nemesis)
         replace_removed(nemesis);
     if (nemesis->spell_count > 0 || nemesis->rose_ns == WAKE_NEVER)
         nemesis->amiss_ns = nemesis_now(nemesis);
+    if (nemesis->mute)
+        nemesis_unmute(nemesis, false);
     bool struck = nemesis->aim != NEMESIS_FAULTS && strike(nemesis);
     if (!struck && nemesis_now(nemesis) < nemesis->due_ns)
         return;
@@ -485,6 +487,8 @@ uint64_t nemesis_next_ns(const struct nemesis *nemesis)
 void nemesis_heal(struct nemesis *nemesis)
 {
     struct sim_cluster *cluster = nemesis->cluster;
+    if (nemesis->mute)
+        nemesis_unmute(nemesis, true);
     nemesis_end(nemesis, WAKE_NEVER);
     sim_network_heal(cluster->network);
     bool fall = false;

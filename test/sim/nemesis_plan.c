@@ -7,6 +7,7 @@
 #include "cm/split.h"
 #include "common/base/assert.h"
 #include "common/cluster/slot.h"
+#include "server/control/control_state.h"
 #include "test/sim/nemesis_state.h"
 
 enum change { SWAP, WORKER, LEAVE, REFILL, MOVE, CHANGES };
@@ -22,6 +23,17 @@ static uint32_t draw_worker(struct nemesis *nemesis, const struct cluster_config
                             const struct shard *shard)
 {
     return (uint32_t)nemesis_below(nemesis, cluster_member(config, shard->primary)->workers);
+}
+
+/* What the server of a shard that gets another worker answers from now on is lost: whoever asked asks that worker. */
+static void mute(struct nemesis *nemesis, uint32_t server)
+{
+    if (nemesis->mute)
+        return;
+    nemesis->mute = server;
+    nemesis->mute_end_ns = nemesis_now(nemesis) + nemesis->options.lease_ns;
+    for (uint32_t i = nemesis_servers(nemesis); i < nemesis_cm(nemesis); i++)
+        nemesis_block(nemesis, server - 1, i, true);
 }
 
 /* What `rowan move` asks for: the manager does the rest. */
@@ -47,7 +59,10 @@ static bool change_shard(struct nemesis *nemesis, const struct cluster_config *c
     if (change == WORKER) {
         const uint32_t before = shard->worker;
         shard->worker = draw_worker(nemesis, config, shard);
-        return shard->worker != before;
+        if (shard->worker == before)
+            return false;
+        mute(nemesis, shard->primary);
+        return true;
     }
     if (change == MOVE)
         return move_replica(nemesis, config, shard);
@@ -157,6 +172,20 @@ struct cluster_config *nemesis_stored_config(const struct nemesis *nemesis)
         cluster_decode(value, bytes, &config))
         return NULL;
     return config;
+}
+
+void nemesis_unmute(struct nemesis *nemesis, bool now)
+{
+    const uint32_t at = nemesis->mute - 1;
+    const struct control *control = sim_cluster_control(nemesis->cluster, at);
+    if (!now && nemesis_now(nemesis) < nemesis->mute_end_ns && control && control->config &&
+        control->config->term < nemesis->planned_term)
+        return;
+    nemesis->mute = 0;
+    for (uint32_t i = nemesis_servers(nemesis); i < nemesis_cm(nemesis); i++) {
+        nemesis_cut(nemesis, at, i);
+        nemesis_block(nemesis, at, i, false);
+    }
 }
 
 bool nemesis_plan(struct nemesis *nemesis)

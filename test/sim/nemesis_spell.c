@@ -114,10 +114,10 @@ static const char *names_of(const struct nemesis *nemesis, uint32_t set, char *o
     return out;
 }
 
-static void block_pair(struct nemesis *nemesis, uint32_t from, uint32_t to, bool blocked)
+void nemesis_block(struct nemesis *nemesis, uint32_t from, uint32_t to, bool blocked)
 {
     uint8_t *spells = &nemesis->blocked[from][to];
-    bool before = *spells > 0;
+    const bool before = *spells > 0;
     *spells = (uint8_t)(blocked ? *spells + 1 : *spells - 1);
     if ((*spells > 0) != before)
         sim_network_block(nemesis->cluster->network, nemesis_process(nemesis, from)->address,
@@ -130,9 +130,9 @@ static void block(struct nemesis *nemesis, const struct spell *spell, bool block
         for (uint32_t to = 0; to <= nemesis_rival(nemesis); to++) {
             if (from == to || !(spell->from >> from & 1) || !(spell->to >> to & 1))
                 continue;
-            block_pair(nemesis, from, to, blocked);
+            nemesis_block(nemesis, from, to, blocked);
             if (spell->fault == NEMESIS_PART_BOTH_WAYS || spell->fault == NEMESIS_SPLIT)
-                block_pair(nemesis, to, from, blocked);
+                nemesis_block(nemesis, to, from, blocked);
         }
     }
 }

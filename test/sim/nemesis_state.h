@@ -39,6 +39,8 @@ struct nemesis {
     uint64_t fell_ns;            /* when the first server ended, before it */
     uint64_t amiss_ns;           /* when something was, last */
     uint64_t planned_term;       /* of the last planned change */
+    uint32_t mute;               /* server whose answers are lost until it adopts that; 0: none */
+    uint64_t mute_end_ns;        /* at most */
     bool spare[SIM_MAX_SERVERS]; /* N4: of those that have ended */
     uint64_t cut_ns[MAX_PROCESSES][MAX_PROCESSES]; /* nemesis_cut_each: WAKE_NEVER: not, or done */
     uint32_t cuts;                                 /* of these, still to come */
@@ -110,6 +112,9 @@ bool nemesis_is_up(const struct nemesis *nemesis, uint32_t process);
 /* As often short as long: some are over before anybody notices, some outlast every patience. */
 uint64_t nemesis_draw_length(struct nemesis *nemesis);
 
+/* What one sends the other waits, as long as there is a reason to block it. */
+void nemesis_block(struct nemesis *nemesis, uint32_t from, uint32_t to, bool blocked);
+
 /* NEMESIS_CUT between these two. */
 void nemesis_cut(struct nemesis *nemesis, uint32_t a, uint32_t b);
 
@@ -128,6 +133,9 @@ struct cluster_config *nemesis_stored_config(const struct nemesis *nemesis);
 
 /* Planned changes; false if there were none. */
 bool nemesis_plan(struct nemesis *nemesis);
+
+/* Ends `mute` if it is time, or now. */
+void nemesis_unmute(struct nemesis *nemesis, bool now);
 
 /* Begins a fault other than NEMESIS_KILL_*; false if it cannot begin now. */
 bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault);
