@@ -40,6 +40,12 @@ const struct load_member *loads_member(const struct loads *loads, const struct m
     return NULL;
 }
 
+bool loads_lack_space(const struct loads *loads, const struct member *member, uint16_t shard)
+{
+    const struct load_member *known = loads_member(loads, member);
+    return known && known->free_bytes <= loads->shards[shard].bytes;
+}
+
 bool loads_knows(const struct loads *loads, uint16_t id, uint32_t server)
 {
     bool any = false;

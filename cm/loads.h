@@ -67,6 +67,9 @@ void loads_follow(struct loads *loads, const struct cluster_config *before,
 /* NULL: this process has not reported. */
 const struct load_member *loads_member(const struct loads *loads, const struct member *member);
 
+/* As far as is known: no space there, above its reserve, for one more copy of the shard. */
+bool loads_lack_space(const struct loads *loads, const struct member *member, uint16_t shard);
+
 /* Of that shard, at that server; 0, too, if that has said nothing. loads_knows: it has, or what it took over from another one did. */
 bool loads_knows(const struct loads *loads, uint16_t shard, uint32_t server);
 uint32_t loads_at(const struct loads *loads, uint16_t shard, uint32_t server);

@@ -38,11 +38,28 @@ void manage_plan_forget(struct cm_state *state, uint32_t connection)
     peer->plans = false;
 }
 
-/* plan_refusal, and of a split, whose slot is found if it names none. */
+/* NULL: its target has the space, as far as is known. */
+static const char *space_refusal(const struct cm_state *state, const struct cluster_config *config,
+                                 const struct cm_plan *plan, char *why, size_t why_bytes)
+{
+    const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
+    if (!plan_is_due(plan, config) || shard_has_backup(shard, plan->to) ||
+        !loads_lack_space(&state->loads, cluster_member(config, plan->to), shard->id))
+        return NULL;
+    snprintf(why, why_bytes,
+             "server %u has no space for shard %u: give it more, or name another server (rowan "
+             "status shows what is free)",
+             plan->to, shard->id);
+    return why;
+}
+
+/* plan_refusal, with what loads say; and of a split, whose slot is found if it names none. */
 static const char *refusal(const struct cm_state *state, const struct cluster_config *config,
                            struct cm_plan *plan, char *why, size_t why_bytes)
 {
     const char *sentence = plan_refusal(plan, config, why, why_bytes);
+    if (!sentence && plan->kind == CM_PLAN_MOVE)
+        return space_refusal(state, config, plan, why, why_bytes);
     if (sentence || plan->kind != CM_PLAN_SPLIT)
         return sentence;
     if (plan->to == 0)

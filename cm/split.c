@@ -44,10 +44,9 @@ static uint32_t without_space(const struct cluster_config *config, const struct 
                               const struct loads *loads)
 {
     for (uint32_t i = 0; i < config->member_count; i++) {
-        const struct load_member *known = loads_member(loads, &config->members[i]);
-        if (known && shard_names(shard, known->server) &&
-            known->free_bytes <= loads->shards[shard->id].bytes)
-            return known->server;
+        const struct member *member = &config->members[i];
+        if (shard_names(shard, member->server) && loads_lack_space(loads, member, shard->id))
+            return member->server;
     }
     return 0;
 }

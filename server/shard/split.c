@@ -311,24 +311,25 @@ bool split_tells(struct shard_state *parent, uint64_t now_ns, uint64_t *wake_ns)
     return due;
 }
 
-int split_inherit(struct shard_state *child, const struct shard_state *parent)
+uint64_t split_inherit(struct shard_state *child, const struct shard_state *parent)
 {
     struct records_row rows[SPLIT_ROWS];
     struct records_cursor cursor = {0};
+    uint64_t lost = 0;
     bool over = false;
-    int error = 0;
-    while (!over && !error) {
+    while (!over) {
         const int count = records_list(&parent->records, &cursor, rows, SPLIT_ROWS, &over);
-        for (int i = 0; i < count && !error; i++) {
+        if (count < 0) /* a bucket has more: it does not happen */
+            return records_count(&parent->records);
+        for (int i = 0; i < count; i++) {
             if (rows[i].version)
-                error = records_add(&child->records, rows[i].client, rows[i].operation,
-                                    rows[i].version);
+                lost += records_add(&child->records, rows[i].client, rows[i].operation,
+                                    rows[i].version) != 0;
             else
                 records_lowest(&child->records, rows[i].client, rows[i].operation);
         }
-        error = count < 0 ? count : error;
     }
-    return error;
+    return lost;
 }
 
 void split_forget(struct shard_state *parent)

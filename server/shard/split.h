@@ -31,9 +31,9 @@ bool split_step(const struct split_owner *owner, uint64_t now_ns, uint64_t *wake
 /* split_tells: this replica has all, and that is to be told, now. */
 bool split_tells(struct shard_state *parent, uint64_t now_ns, uint64_t *wake_ns);
 
-/* split_inherit: a child that is about to be served gets the completion records of its parent, which is served. Errors: as
- * records_add. */
-int split_inherit(struct shard_state *child, const struct shard_state *parent);
+/* split_inherit: a child that is about to be served gets the completion records of its parent, which is served. Returns how many
+ * found no place (records_add). */
+uint64_t split_inherit(struct shard_state *child, const struct shard_state *parent);
 
 /* split_forget: the parent leaves its owner. */
 void split_forget(struct shard_state *parent);

@@ -32,6 +32,7 @@
 #include <string.h>
 
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "server/shard/apply.h"
 #include "server/shard/split.h"
 #include "server/worker/worker_client.h"
@@ -169,9 +170,11 @@ static void inherit(struct worker *worker, struct shard_state *shard)
 {
     bool waits;
     const struct shard_state *parent = parent_of(worker, shard, &waits);
-    const int error = parent ? split_inherit(shard, parent) : 0;
-    if (error)
-        server_fail(worker->common, error, "no memory for the completion records of a shard");
+    const uint64_t lost = parent ? split_inherit(shard, parent) : 0;
+    if (lost)
+        log_event(LOG_WARN, "records_lost",
+                  "shard=%u operations=%lu a retry of one of them would be carried out again",
+                  shard->id, lost);
 }
 
 static void begin_epoch(struct worker *worker, struct shard_state *shard)

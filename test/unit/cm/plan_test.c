@@ -1,6 +1,7 @@
 /* plan_test.c - what operators want of servers: added, drained, removed; and of shards: moved, or split. */
 #define TEST_FIXTURE world_setup, world_teardown
 
+#include "cm/loads.h"
 #include "common/base/error.h"
 #include "test/lib/unit.h"
 #include "test/unit/cm/lease_fixture.h"
@@ -306,6 +307,13 @@ TEST(who_was_to_come_for_a_server_that_fails_replaces_it)
     assert_true(row_of(world, 0)->move_from == 0);
 }
 
+static void tell_space(struct world *world, uint32_t server, uint64_t bytes)
+{
+    const struct load_report report = {.cores = 1, .free_bytes = bytes};
+    world_step(world,
+               &(struct cm_event){.kind = CM_EVENT_LOAD, .connection = server, .load = &report});
+}
+
 TEST(a_move_that_cannot_be_is_refused_with_the_reason)
 {
     struct world *world = two_replicas();
@@ -319,6 +327,10 @@ TEST(a_move_that_cannot_be_is_refused_with_the_reason)
     assert_refused(world, "cannot take a shard");
     move(world, 0, third, backup);
     assert_int_equal(term(world), 1); /* it left already, for all that the manager knows */
+    tell_space(world, third, 0);
+    move(world, 0, primary, third);
+    assert_refused(world, "server 3 has no space for shard 0");
+    tell_space(world, third, 1);
     move(world, 0, primary, third);
     commit(world, ALL);
     move(world, 0, backup, third);

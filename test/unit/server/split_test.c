@@ -269,6 +269,16 @@ TEST(operations_of_a_backup_become_stubs_of_both_children)
     }
 }
 
+TEST(operations_that_find_no_place_in_a_child_are_counted)
+{
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(records_add(&parent->records, CLIENT + i, 1, v(1 + i)), 0);
+    for (uint32_t i = 0; i < RECORDS_MAX_CLIENTS - 1; i++)
+        assert_int_equal(records_add(&low->records, CLIENT + 100 + i, 1, v(10)), 0);
+    assert_int_equal(split_inherit(low, parent), 2);
+    assert_int_equal(split_inherit(high, parent), 0);
+}
+
 TEST(operations_of_a_primary_are_inherited_and_become_stubs_but_not_the_childs_own)
 {
     uint64_t version;
