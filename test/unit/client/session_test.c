@@ -103,23 +103,6 @@ TEST(the_longest_key_is_sent_whole)
         assert_int_equal((char)request.key[i], (char)(i * 7));
 }
 
-TEST(the_lowest_unanswered_number_travels_along)
-{
-    struct request requests[3];
-
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
-    for (int i = 0; i < 3; i++)
-        requests[i] = stage_request(&stage);
-    answer(&requests[1], 0, 1, 5);
-    submit(MESSAGE_PUT, "k", note);
-    assert_int_equal(stage_request(&stage).head.lowest_unanswered, 1);
-    answer(&requests[0], 0, 1, 5);
-    submit(MESSAGE_PUT, "k", note);
-    assert_int_equal(stage_request(&stage).head.lowest_unanswered, 3);
-}
-
 TEST(posts_beyond_the_depth_are_refused_until_one_completes)
 {
     struct request request;
