@@ -80,20 +80,6 @@ TEST(a_value_that_is_cut_or_too_long_is_refused)
     }
 }
 
-TEST(counts_that_are_not_the_rows_are_refused)
-{
-    static const uint16_t counts[][2] = {
-        {SHARDS - 1, CLIENTS + 1}, {SHARDS + 1, CLIENTS - 1}, {UINT16_MAX, UINT16_MAX}};
-    uint8_t bytes[BYTES];
-    struct commit_value value;
-    for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        memcpy(bytes, find_golden("commit versions")->value, BYTES);
-        memcpy(bytes, &counts[i][0], 2);
-        memcpy(bytes + 4, &counts[i][1], 2);
-        assert_int_equal(commit_decode(bytes, BYTES, &value), ROWAN_EFORMAT);
-    }
-}
-
 TEST(a_part_of_a_table_is_encoded_to_its_very_bytes)
 {
     const struct golden *golden = find_golden("part of a table");

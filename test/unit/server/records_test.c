@@ -120,34 +120,6 @@ TEST(a_list_tells_all_that_is_there_from_its_begin_to_its_end)
         assert_true(told[i][0] && told[i][EACH] && (i % 4 || told[i][1]));
 }
 
-TEST(a_client_that_has_gone_is_told_of_once_and_comes_back_as_new)
-{
-    look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
-    look_is(records, 8, 1, 1, RECORDS_FRESH, 0);
-    assert_int_equal(records_add(records, 7, 5, 50), 0);
-    changed(records);
-    records_lowest(records, 7, UINT32_MAX);
-    records_lowest(records, 7, UINT32_MAX);
-    assert_int_equal(records_count(records), 0);
-    assert_int_equal(records_clients(records), 1);
-    struct walk walk = {0};
-    records_each(records, note, &walk);
-    assert_int_equal(walk.calls, 1);
-    assert_int_equal(walk.client, 8);
-    walk = changed(records);
-    assert_int_equal(walk.calls, 1);
-    assert_int_equal(walk.lowest, 6);
-    assert_int_equal(changed(records).calls, 0);
-    look_is(records, 7, 6, 6, RECORDS_FRESH, 0);
-    /* Back before anybody was told. */
-    records_lowest(records, 7, UINT32_MAX);
-    look_is(records, 7, 3, 2, RECORDS_FRESH, 0);
-    walk = changed(records);
-    assert_int_equal(walk.calls, 1);
-    assert_int_equal(walk.lowest, 2);
-    assert_int_equal(records_clients(records), 2);
-}
-
 TEST(a_client_of_which_a_scan_leaves_nothing_has_gone)
 {
     assert_int_equal(records_add(records, 7, 5, 50), 0);

@@ -83,30 +83,6 @@ TEST(of_repeats_that_stays_which_can_be_shown)
     suffix_clear(&suffix);
 }
 
-TEST(what_leaves_a_suffix_is_completed)
-{
-    struct completed completed = {0};
-    struct suffix suffix = {.completed = &completed};
-    for (uint32_t i = 1; i <= 3; i++)
-        assert_int_equal(
-            suffix_add_item(
-                &suffix,
-                (struct suffix_item){.version = i, .offset = 64, .client = 9, .operation = 10 * i}),
-            0);
-    suffix_drop(&suffix, 2);
-    assert_int_equal(
-        suffix_add_item(
-            &suffix, (struct suffix_item){.version = 1, .offset = 64, .client = 8, .operation = 5}),
-        0);
-    suffix_sort(&suffix);
-    assert_int_equal(suffix.count, 1);
-    assert_int_equal(completed.count, 3);
-    assert_true(completed.items[0].client == 8 && completed.items[0].version == 1);
-    assert_true(completed.items[2].operation == 20 && completed.items[2].version == 2);
-    suffix_clear(&suffix);
-    completed_clear(&completed);
-}
-
 TEST(an_empty_suffix_is_sorted_and_searched_too)
 {
     struct suffix suffix = {0};
