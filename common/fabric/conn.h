@@ -244,7 +244,8 @@ void endpoint_end(struct endpoint *endpoint);
 /* Watches a descriptor; `tag` comes back in the event. Errors: ROWAN_EIO. */
 int endpoint_watch(struct endpoint *endpoint, int fd, uint32_t what, uint64_t tag);
 
-void close_fd(int fd); /* -1 is fine */
+void close_fd(int fd);          /* -1 is fine */
+int fd_set_nonblocking(int fd); /* Errors: ROWAN_EIO. */
 
 /* --- of the ops table --- */
 unsigned endpoint_poll(struct fabric_endpoint *endpoint, uint64_t now_ns,

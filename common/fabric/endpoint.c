@@ -1,6 +1,7 @@
 /* endpoint.c - opening and closing of endpoints and landing zones; see endpoint.h. */
 #include "common/fabric/endpoint.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -25,6 +26,13 @@ void close_fd(int fd)
 {
     if (fd >= 0)
         close(fd);
+}
+
+int fd_set_nonblocking(int fd)
+{
+    const int flags = fcntl(fd, F_GETFL);
+
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? ROWAN_EIO : 0;
 }
 
 static void endpoint_free(struct endpoint *endpoint)

@@ -7,13 +7,13 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <infiniband/mlx5dv.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/fabric/conn.h"
 #include "common/fabric/verbs/verbs_mlx5.h"
 
 enum {
@@ -224,10 +224,7 @@ static int open_events(struct mlx5_devx *devx, const char **reason)
         devx->context, MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA);
     if (!devx->events)
         return ROWAN_EUNSUPPORTED;
-    int flags = fcntl(devx->events->fd, F_GETFL);
-    if (flags < 0 || fcntl(devx->events->fd, F_SETFL, flags | O_NONBLOCK) < 0)
-        return ROWAN_EUNSUPPORTED;
-    return 0;
+    return fd_set_nonblocking(devx->events->fd) ? ROWAN_EUNSUPPORTED : 0;
 }
 
 int mlx5_devx_open(struct ibv_context *context, struct ibv_pd *pd, struct mlx5_channel **out,

@@ -92,9 +92,9 @@ static inline uint32_t verbs_work_number(uint64_t wr_id)
 /* An address handle that is wanted (verbs_resolve.c). */
 struct verbs_job {
     struct verbs_job *next;
-    struct verbs_endpoint *endpoint; /* NULL: is closed */
-    uint32_t number, token;          /* of the connection */
+    struct verbs_conn *conn; /* NULL: is gone */
     struct ibv_ah_attr attributes;
+    _Atomic bool is_done;
     struct ibv_ah *ah; /* NULL: nobody answers to that address */
 };
 
@@ -103,12 +103,11 @@ struct verbs_resolver {
     pthread_cond_t wanted;
     pthread_t thread;
     bool runs, ends;
-    struct verbs_job *free, *first; /* the first that waits */
-    struct verbs_job *working;
+    uint32_t count;          /* of jobs */
+    struct verbs_job *first; /* that waits */
     uint32_t silent_count, silent_next;
     union ibv_gid
         silent[VERBS_SILENT]; /* addresses that nobody answered to when they were asked last */
-    struct verbs_job jobs[VERBS_JOBS];
 };
 
 struct verbs_fabric {
@@ -157,9 +156,8 @@ struct verbs_endpoint {
     struct verbs_packets *packets;   /* the UD queue pair and its buffers */
     struct verbs_messages *messages; /* memory that messages lie in */
 
-    uint32_t next_number; /* of connections: where to look for one that is not in use */
-    _Atomic bool has_resolved;
-    struct verbs_job *resolved; /* address handles that were made; under the resolver's lock */
+    uint32_t next_number;      /* of connections: where to look for one that is not in use */
+    _Atomic bool has_resolved; /* an address handle was made */
 
     struct verbs_zone *zone;
 
@@ -187,6 +185,7 @@ struct verbs_conn {
     uint32_t token;
     struct fabric_conn *control; /* tcp; NULL: gone */
     struct verbs_hello theirs;
+    struct verbs_job *job;       /* CONN_RESOLVING */
     struct verbs_stream *stream; /* messages; from the hello on */
     struct verbs_rc *rc;         /* NULL: not between servers */
 };
@@ -214,10 +213,6 @@ extern const struct conn_backend verbs_backend;
 void verbs_endpoint_fail(struct verbs_endpoint *endpoint, const char *reason);
 
 /* --- verbs_async.c --- */
-
-/* Errors: ROWAN_EIO. */
-int verbs_async_init(struct verbs_fabric *fabric);
-void verbs_async_fini(struct verbs_fabric *fabric);
 void verbs_async_join(struct verbs_endpoint *endpoint);
 void verbs_async_leave(struct verbs_endpoint *endpoint);
 
@@ -245,9 +240,7 @@ void verbs_connect_opened(struct verbs_conn *conn);
 void verbs_connect_resolved(struct verbs_conn *conn, struct ibv_ah *ah);
 
 /* --- verbs_resolve.c --- */
-
-/* Errors: ROWAN_ENOMEM. */
-int verbs_resolver_init(struct verbs_fabric *fabric);
+void verbs_resolver_init(struct verbs_resolver *resolver);
 
 /* All endpoints have left. Waits for a call into the kernel that is under way: about a second at most. */
 void verbs_resolver_fini(struct verbs_fabric *fabric);
@@ -262,9 +255,6 @@ void verbs_resolver_remember(struct verbs_resolver *resolver, const union ibv_gi
 int verbs_resolve(struct verbs_conn *conn);
 void verbs_resolve_forget(struct verbs_conn *conn);
 void verbs_resolve_poll(struct verbs_endpoint *endpoint);
-
-/* The endpoint closes. Waits for nothing. */
-void verbs_resolve_leave(struct verbs_endpoint *endpoint);
 
 /* --- verbs_conn.c --- */
 

@@ -11,7 +11,6 @@
  * 4. The word that a shared receive queue is half used comes as often as blocks land: no line in the log.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -19,21 +18,6 @@
 
 #include "common/base/log.h"
 #include "common/fabric/verbs/verbs_stream.h"
-
-int verbs_async_init(struct verbs_fabric *fabric)
-{
-    const int fd = fabric->device->context->async_fd;
-    const int flags = fcntl(fd, F_GETFL);
-
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
-        return ROWAN_EIO;
-    return pthread_mutex_init(&fabric->async_mutex, NULL) == 0 ? 0 : ROWAN_EIO;
-}
-
-void verbs_async_fini(struct verbs_fabric *fabric)
-{
-    pthread_mutex_destroy(&fabric->async_mutex);
-}
 
 void verbs_async_join(struct verbs_endpoint *endpoint)
 {

@@ -8,7 +8,6 @@
  *    whoever makes another queue that completes here takes his from `cq_free`.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +68,7 @@ static void verbs_close(struct fabric *base)
 
     verbs_resolver_fini(fabric);
     verbs_unregister_all(fabric);
-    verbs_async_fini(fabric);
+    pthread_mutex_destroy(&fabric->async_mutex);
     verbs_device_close(fabric->device);
     fabric_close(fabric->control);
     free(fabric);
@@ -103,18 +102,15 @@ int fabric_open_verbs(const char *address, const struct fabric_verbs_options *op
     error = verbs_device_open(address ? host : NULL, options, &fabric->device);
     if (error)
         goto close_control;
-    error = verbs_async_init(fabric);
+    error = fd_set_nonblocking(fabric->device->context->async_fd);
     if (error)
         goto close_device;
-    error = verbs_resolver_init(fabric);
-    if (error)
-        goto close_async;
+    pthread_mutex_init(&fabric->async_mutex, NULL);
+    verbs_resolver_init(&fabric->resolver);
     set_caps(fabric);
     *out = &fabric->base.base;
     return 0;
 
-close_async:
-    verbs_async_fini(fabric);
 close_device:
     verbs_device_close(fabric->device);
 close_control:
@@ -138,16 +134,16 @@ static int open_completions(struct verbs_endpoint *endpoint)
     const int most = device->attributes.orig_attr.max_cqe;
     const int places = most > 0 && most < CQ_PLACES ? most : CQ_PLACES;
     const uint32_t datagrams = verbs_packets_places(device);
-    int flags;
+    int error;
 
     if ((uint32_t)places < datagrams)
         return ROWAN_EUNSUPPORTED;
     endpoint->channel = ibv_create_comp_channel(device->context);
     if (!endpoint->channel)
         return error_from_errno(errno);
-    flags = fcntl(endpoint->channel->fd, F_GETFL);
-    if (flags < 0 || fcntl(endpoint->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0)
-        return ROWAN_EIO;
+    error = fd_set_nonblocking(endpoint->channel->fd);
+    if (error)
+        return error;
     endpoint->cq = ibv_create_cq(device->context, places, endpoint, endpoint->channel, 0);
     if (!endpoint->cq)
         return verbs_refused("completion_queue", errno);
@@ -213,6 +209,5 @@ void verbs_endpoint_leave(struct endpoint *base)
     struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
 
     verbs_async_leave(endpoint);
-    verbs_resolve_leave(endpoint);
     verbs_packets_stop(endpoint); /* so that nothing of a connection is read any more */
 }

@@ -5,16 +5,16 @@
  * answers the call takes that second and fails. A queue pair that is moved to RTR goes the same way: that the
  * endpoint does itself, after the handle to the same address was made, when the neighbour is known.
  *
- * 1. A job is free, waits, is worked on, or is done; the first three lists are the fabric's, the last one its
- *    endpoint's. It names its connection by number and token, and the connection may be gone when it is done.
- * 2. At most VERBS_JOBS wait: then connections are refused. What waits for a connection that ends is taken back. An
+ * 1. A job waits, is worked on, or is done. It is its connection's, until that takes the handle or forgets it: then a
+ *    job that is worked on is the thread's, which destroys what it made.
+ * 2. At most VERBS_JOBS are there: then connections are refused. What waits for a connection that ends is taken back. An
  *    address that nobody answered to lately comes behind all others: a host that is gone, and dialled again and again,
  *    costs the others a second each time at most.
- * 3. An endpoint that closes leaves the job that is being worked on to the thread, which destroys what it made.
- * 4. The thread starts with the first job, and ends with the fabric.
+ * 3. The thread starts with the first job, and ends with the fabric.
  */
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
@@ -25,27 +25,25 @@
 
 /* --- the thread --- */
 
+/* With the lock. */
 static void free_job(struct verbs_resolver *resolver, struct verbs_job *job)
 {
-    job->next = resolver->free;
-    resolver->free = job;
+    if (job->ah)
+        ibv_destroy_ah(job->ah);
+    resolver->count--;
+    free(job);
 }
 
-/* 3, and tells the endpoint otherwise. With the lock. */
+/* With the lock. */
 static void finish(struct verbs_resolver *resolver, struct verbs_job *job)
 {
-    struct verbs_endpoint *endpoint = job->endpoint;
-
-    if (!endpoint) {
-        if (job->ah)
-            ibv_destroy_ah(job->ah);
+    job->is_done = true;
+    if (!job->conn) { /* 1 */
         free_job(resolver, job);
         return;
     }
-    job->next = endpoint->resolved;
-    endpoint->resolved = job;
-    atomic_store_explicit(&endpoint->has_resolved, true, memory_order_release);
-    eventfd_write(endpoint->wake_fd, 1); /* full: it is awake anyway */
+    job->conn->endpoint->has_resolved = true;
+    eventfd_write(job->conn->endpoint->wake_fd, 1); /* full: it is awake anyway */
 }
 
 /* Where the address stands among the silent ones; silent_count: it is none of them. */
@@ -101,11 +99,9 @@ static void *work(void *context)
             pthread_cond_wait(&resolver->wanted, &resolver->mutex);
             continue;
         }
-        resolver->working = job;
         pthread_mutex_unlock(&resolver->mutex);
         job->ah = ibv_create_ah(fabric->device->pd, &job->attributes);
         pthread_mutex_lock(&resolver->mutex);
-        resolver->working = NULL;
         verbs_resolver_remember(resolver, &job->attributes.grh.dgid, job->ah != NULL);
         finish(resolver, job);
     }
@@ -124,19 +120,10 @@ static int start(struct verbs_fabric *fabric)
     return error;
 }
 
-int verbs_resolver_init(struct verbs_fabric *fabric)
+void verbs_resolver_init(struct verbs_resolver *resolver)
 {
-    struct verbs_resolver *resolver = &fabric->resolver;
-
-    for (uint32_t i = 0; i < VERBS_JOBS; i++)
-        free_job(resolver, &resolver->jobs[i]);
-    if (pthread_mutex_init(&resolver->mutex, NULL) != 0)
-        return ROWAN_ENOMEM;
-    if (pthread_cond_init(&resolver->wanted, NULL) != 0) {
-        pthread_mutex_destroy(&resolver->mutex);
-        return ROWAN_ENOMEM;
-    }
-    return 0;
+    pthread_mutex_init(&resolver->mutex, NULL);
+    pthread_cond_init(&resolver->wanted, NULL);
 }
 
 void verbs_resolver_fini(struct verbs_fabric *fabric)
@@ -162,119 +149,66 @@ static void enqueue(struct verbs_resolver *resolver, struct verbs_job *job)
 
     while (*link)
         link = &(*link)->next;
-    job->next = NULL;
     *link = job;
+    resolver->count++;
     pthread_cond_signal(&resolver->wanted);
 }
 
 int verbs_resolve(struct verbs_conn *conn)
 {
     struct verbs_resolver *resolver = &conn->endpoint->fabric->resolver;
-    struct verbs_job *job;
+    struct verbs_job *job = calloc(1, sizeof *job);
     int error;
 
+    if (!job)
+        return ROWAN_ENOMEM;
+    job->conn = conn;
+    verbs_rc_address(conn, &job->attributes);
     pthread_mutex_lock(&resolver->mutex);
-    error = start(conn->endpoint->fabric); /* 4 */
-    job = resolver->free;
-    if (!error && !job)
-        error = ROWAN_ETOOMANY; /* 2 */
-    if (!error) {
-        resolver->free = job->next;
-        *job = (struct verbs_job){
-            .endpoint = conn->endpoint, .number = conn->number, .token = conn->token};
-        verbs_rc_address(conn, &job->attributes);
+    error = resolver->count >= VERBS_JOBS ? ROWAN_ETOOMANY /* 2 */ : start(conn->endpoint->fabric);
+    if (!error)
         enqueue(resolver, job);
-    }
     pthread_mutex_unlock(&resolver->mutex);
+    if (error)
+        free(job);
+    else
+        conn->job = job;
     return error;
-}
-
-static bool is_of(const struct verbs_job *job, const struct verbs_endpoint *endpoint,
-                  const struct verbs_conn *conn)
-{
-    return job->endpoint == endpoint &&
-           (!conn || (job->number == conn->number && job->token == conn->token));
-}
-
-/* Takes back what waits, of one connection or (NULL) of all. With the lock. */
-static void take_back(struct verbs_endpoint *endpoint, const struct verbs_conn *conn)
-{
-    struct verbs_resolver *resolver = &endpoint->fabric->resolver;
-    struct verbs_job **link = &resolver->first;
-
-    while (*link) {
-        struct verbs_job *job = *link;
-
-        if (!is_of(job, endpoint, conn)) {
-            link = &job->next;
-            continue;
-        }
-        *link = job->next;
-        free_job(resolver, job);
-    }
 }
 
 void verbs_resolve_forget(struct verbs_conn *conn)
 {
     struct verbs_resolver *resolver = &conn->endpoint->fabric->resolver;
+    struct verbs_job **link = &resolver->first, *job = conn->job;
 
+    if (!job)
+        return;
+    conn->job = NULL;
     pthread_mutex_lock(&resolver->mutex);
-    take_back(conn->endpoint, conn);
-    pthread_mutex_unlock(&resolver->mutex);
-}
-
-/* 1 */
-static void hand_over(struct verbs_endpoint *endpoint, const struct verbs_job *job)
-{
-    struct verbs_conn *conn = verbs_conn_of(endpoint, job->number);
-
-    if (conn && conn->token == job->token && conn->base.state == CONN_RESOLVING)
-        verbs_connect_resolved(conn, job->ah);
-    else if (job->ah)
-        ibv_destroy_ah(job->ah);
-}
-
-/* Hands over what is done, or destroys it. */
-static void end_done(struct verbs_endpoint *endpoint, bool hands_over)
-{
-    struct verbs_resolver *resolver = &endpoint->fabric->resolver;
-    struct verbs_job *jobs, *job;
-
-    pthread_mutex_lock(&resolver->mutex);
-    atomic_store_explicit(&endpoint->has_resolved, false, memory_order_relaxed);
-    jobs = endpoint->resolved;
-    endpoint->resolved = NULL;
-    pthread_mutex_unlock(&resolver->mutex);
-    for (job = jobs; job; job = job->next) {
-        if (hands_over)
-            hand_over(endpoint, job);
-        else if (job->ah)
-            ibv_destroy_ah(job->ah);
-    }
-    pthread_mutex_lock(&resolver->mutex);
-    while ((job = jobs)) {
-        jobs = job->next;
+    while (*link && *link != job)
+        link = &(*link)->next;
+    if (*link)
+        *link = job->next; /* 2 */
+    else if (!job->is_done)
+        job->conn = NULL; /* 1 */
+    if (job->conn)
         free_job(resolver, job);
-    }
     pthread_mutex_unlock(&resolver->mutex);
 }
 
 void verbs_resolve_poll(struct verbs_endpoint *endpoint)
 {
-    if (!atomic_load_explicit(&endpoint->has_resolved, memory_order_acquire))
+    if (!atomic_load_explicit(&endpoint->has_resolved, memory_order_relaxed))
         return;
-    end_done(endpoint, true);
+    endpoint->has_resolved = false; /* before the look */
+    for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_HANDSHAKE)) {
+        if (conn->job && conn->job->is_done) {
+            struct ibv_ah *ah = conn->job->ah;
+
+            conn->job->ah = NULL;
+            verbs_resolve_forget(conn);
+            verbs_connect_resolved(conn, ah);
+        }
+    }
     fabric_flush(endpoint->control);
-}
-
-void verbs_resolve_leave(struct verbs_endpoint *endpoint)
-{
-    struct verbs_resolver *resolver = &endpoint->fabric->resolver;
-
-    pthread_mutex_lock(&resolver->mutex);
-    take_back(endpoint, NULL);
-    if (resolver->working && resolver->working->endpoint == endpoint)
-        resolver->working->endpoint = NULL; /* 3 */
-    pthread_mutex_unlock(&resolver->mutex);
-    end_done(endpoint, false);
 }
