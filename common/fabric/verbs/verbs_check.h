@@ -20,44 +20,36 @@ struct verbs_obstacle {
     char mend[256]; /* a command, or what to do */
 };
 
+/* Fills it in; `error` comes back, as from all functions below. */
+int verbs_obstacle(struct verbs_obstacle *out, int error, const char *mend, const char *what, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /* As an error in the log: event verbs_obstacle. */
 void verbs_obstacle_log(const struct verbs_obstacle *obstacle);
 
 /* Why no device was found. `wanted`: by name, or NULL. `kernel_device`: one that the kernel has (in
  * /sys/class/infiniband), or NULL; `has_uverbs`: /sys/class/infiniband_verbs is there. */
-void verbs_obstacle_no_device(const char *wanted, const char *kernel_device, bool has_uverbs,
-                              struct verbs_obstacle *out);
+int verbs_obstacle_no_device(const char *wanted, const char *kernel_device, bool has_uverbs,
+                             struct verbs_obstacle *out);
 
 /* Opening /dev/infiniband/`file` failed. */
-void verbs_obstacle_open(const char *device, const char *file, int system_error,
-                         struct verbs_obstacle *out);
-
-/* The device has no reliable connections and datagrams: iWARP and others. */
-void verbs_obstacle_transport(const char *device, struct verbs_obstacle *out);
+int verbs_obstacle_open(const char *device, const char *file, int system_error,
+                        struct verbs_obstacle *out);
 
 /* No active port. `state`: IBV_PORT_*; `netdev`: of the port, or "". */
-void verbs_obstacle_port(const char *device, unsigned port, unsigned state, const char *netdev,
-                         struct verbs_obstacle *out);
+int verbs_obstacle_port(const char *device, unsigned port, unsigned state, const char *netdev,
+                        struct verbs_obstacle *out);
 
 /* No usable GID; `index_plus_1`: the one that was asked for, or 0. */
-void verbs_obstacle_gid(const char *device, unsigned port, const char *netdev,
-                        uint32_t index_plus_1, struct verbs_obstacle *out);
+int verbs_obstacle_gid(const char *device, unsigned port, const char *netdev, uint32_t index_plus_1,
+                       struct verbs_obstacle *out);
 
 /* The last row of a GID table that can be used: address handles have 8 bits for it (struct ibv_global_route). */
 enum { VERBS_MOST_GID_INDEX = 255 };
 
-/* A slot is larger than a packet, or no power of two. */
-void verbs_obstacle_slot(uint32_t slot_bytes, uint32_t mtu_bytes, struct verbs_obstacle *out);
-
-/* The multi-packet queue was asked for and cannot be had; `why` as verbs_device.receive_reason. */
-void verbs_obstacle_multi_packet(const char *device, const char *why, struct verbs_obstacle *out);
-
-/* Shared receive queues, without which no device will do, cannot be had; `why` goes on from there. */
-void verbs_obstacle_shared(const char *device, const char *why, struct verbs_obstacle *out);
-
 /* Something that a device must have was refused by the system. */
-void verbs_obstacle_refused(const char *device, const char *thing, int system_error,
-                            struct verbs_obstacle *out);
+int verbs_obstacle_refused(const char *device, const char *thing, int system_error,
+                           struct verbs_obstacle *out);
 
 /* "multi-packet" | "shared" | "auto"; static. */
 const char *verbs_receive_name(enum fabric_receive receive);
@@ -98,11 +90,8 @@ const char *verbs_memory_kind_name(enum verbs_memory_kind kind); /* "devdax"; st
 
 /* Registration of `kind` was refused with `system_error`; or, with 0, on-demand paging would be needed and
  * the device, or the way it receives, cannot do it. */
-void verbs_obstacle_register(const char *device, enum verbs_memory_kind kind,
-                             enum fabric_receive receive, bool has_odp, int system_error,
-                             struct verbs_obstacle *out);
-
-/* A NIC syncs no file: durability other than none is no promise that could be kept. */
-void verbs_obstacle_durability(const char *durability, struct verbs_obstacle *out);
+int verbs_obstacle_register(const char *device, enum verbs_memory_kind kind,
+                            enum fabric_receive receive, bool has_odp, int system_error,
+                            struct verbs_obstacle *out);
 
 #endif

@@ -239,7 +239,11 @@ static enum rank try_device(struct ibv_device *found, const struct wish *wish,
 
     memset(device, 0, sizeof *device);
     if (found->transport_type != IBV_TRANSPORT_IB) {
-        verbs_obstacle_transport(name, why);
+        verbs_obstacle(why, ROWAN_EUNSUPPORTED,
+                       "take an InfiniBand or RoCE device (rdma link), or the fabric tcp",
+                       "the device %s speaks neither InfiniBand nor RoCE: it lacks reliable "
+                       "connections or datagrams",
+                       name);
         why->step = STEP_TRANSPORT;
         return RANK_NONE;
     }
@@ -267,7 +271,7 @@ static enum rank try_device(struct ibv_device *found, const struct wish *wish,
 }
 
 /* Why the library knows no device. */
-static void explain_none(const char *wanted, struct verbs_obstacle *why)
+static int explain_none(const char *wanted, struct verbs_obstacle *why)
 {
     char name[NAME_MAX + 1] = "";
     struct dirent *entry;
@@ -278,8 +282,8 @@ static void explain_none(const char *wanted, struct verbs_obstacle *why)
             strcpy(name, entry->d_name);
     if (folder)
         closedir(folder);
-    verbs_obstacle_no_device(wanted, *name ? name : NULL,
-                             access("/sys/class/infiniband_verbs", F_OK) == 0, why);
+    return verbs_obstacle_no_device(wanted, *name ? name : NULL,
+                                    access("/sys/class/infiniband_verbs", F_OK) == 0, why);
 }
 
 /* The first of the lowest rank; the others are closed. */
@@ -320,10 +324,8 @@ int verbs_choose(const char *host, const struct fabric_verbs_options *options,
     const struct wish wish = wish_for(options->device, host, options->gid_index_plus_1);
     struct ibv_device **list = ibv_get_device_list(NULL);
 
-    if (!list) {
-        explain_none(wish.device, why);
-        return why->error;
-    }
+    if (!list)
+        return explain_none(wish.device, why);
     const enum rank rank = best_device(list, &wish, device, why);
 
     ibv_free_device_list(list);

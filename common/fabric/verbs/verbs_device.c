@@ -76,11 +76,9 @@ static int fill(const char *host, const struct fabric_verbs_options *options,
         return error;
     errno = 0;
     device->pd = ibv_alloc_pd(device->context);
-    if (!device->pd) {
-        verbs_obstacle_refused(verbs_device_name(device), "a protection domain",
-                               errno ? errno : ENOMEM, why);
-        return why->error;
-    }
+    if (!device->pd)
+        return verbs_obstacle_refused(verbs_device_name(device), "a protection domain",
+                                      errno ? errno : ENOMEM, why);
     error =
         verbs_buffer_try(device, VERBS_FENCE_BYTES, IBV_ACCESS_REMOTE_READ, &device->fence, why);
     if (!error)
@@ -95,10 +93,8 @@ int verbs_device_try(const char *host, const struct fabric_verbs_options *option
     struct verbs_device *device = calloc(1, sizeof *device);
     struct verbs_obstacle met = {0};
 
-    if (!device) {
-        verbs_obstacle_refused("(none opened yet)", "memory", ENOMEM, why);
-        return why->error;
-    }
+    if (!device)
+        return verbs_obstacle_refused("(none opened yet)", "memory", ENOMEM, why);
     const int error = fill(host, options ? options : &defaults, device, &met);
 
     if (error) {

@@ -101,12 +101,14 @@ int verbs_register(struct fabric *base, struct pm *pm)
     base->why[0] = '\0';
     if (regions->count == REGIONS_MAX)
         return ROWAN_ETOOMANY;
-    if (strcmp(pm->backend, "file") == 0 && pm->durability != PM_NONE) {
-        verbs_obstacle_durability(pm_durability_name(pm->durability), &obstacle);
-        error = obstacle.error;
-    } else {
+    if (strcmp(pm->backend, "file") == 0 && pm->durability != PM_NONE)
+        error = verbs_obstacle(
+            &obstacle, ROWAN_EUNSUPPORTED,
+            "use devdax (durable at once), or durability none, or the fabric tcp",
+            "durability \"%s\" cannot be had with RDMA on a plain file: a NIC syncs no file",
+            pm_durability_name(pm->durability));
+    else
         error = register_pm(fabric->device, pm, &mr, &obstacle);
-    }
     if (error) {
         snprintf(base->why, sizeof base->why, "%s; what mends it: %s", obstacle.what,
                  obstacle.mend);
@@ -161,10 +163,8 @@ int verbs_buffer_try(struct verbs_device *device, uint64_t bytes, unsigned acces
     struct verbs_buffer buffer;
     int failed;
 
-    if (map_buffer(bytes, &buffer)) {
-        verbs_obstacle_refused(verbs_device_name(device), "memory for buffers", ENOMEM, why);
-        return why->error;
-    }
+    if (map_buffer(bytes, &buffer))
+        return verbs_obstacle_refused(verbs_device_name(device), "memory for buffers", ENOMEM, why);
     buffer.mr = register_range(device, buffer.data, buffer.mapped_bytes, access, false, &failed);
     if (!buffer.mr) {
         munmap(buffer.data, buffer.mapped_bytes);

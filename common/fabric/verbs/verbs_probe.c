@@ -51,8 +51,7 @@ static int find_inline(struct verbs_device *device, struct ibv_cq *cq, struct ve
             return 0;
         }
     }
-    verbs_obstacle_refused(verbs_device_name(device), "a queue pair", failed, why);
-    return why->error;
+    return verbs_obstacle_refused(verbs_device_name(device), "a queue pair", failed, why);
 }
 
 /* --- ways to receive --- */
@@ -90,27 +89,31 @@ static int find_receive(enum fabric_receive asked, struct verbs_device *device, 
     device->receive_reason = asked == FABRIC_RECEIVE_AUTO ? "the best way" : "asked for";
     if (asked != FABRIC_RECEIVE_SHARED && verbs_mlx5_probe(device, &lacking) == 0)
         return 0;
-    if (asked == FABRIC_RECEIVE_MULTI_PACKET) {
-        verbs_obstacle_multi_packet(name, lacking, why);
-        return why->error;
-    }
+    if (asked == FABRIC_RECEIVE_MULTI_PACKET)
+        return verbs_obstacle(
+            why, ROWAN_EUNSUPPORTED, "choose \"auto\": the best that the device can is taken",
+            "the way to receive \"multi-packet\" was asked for, which %s cannot do: %s", name,
+            lacking);
     device->receive = FABRIC_RECEIVE_SHARED;
     if (asked == FABRIC_RECEIVE_AUTO)
         device->receive_reason = lacking;
     if (can_shared(device, cq, &lacking))
         return 0;
-    verbs_obstacle_shared(name, lacking, why);
-    return why->error;
+    return verbs_obstacle(
+        why, ROWAN_EUNSUPPORTED, "take another device (rdma link), or the fabric tcp",
+        "the device %s cannot be used without a shared receive queue: %s", name, lacking);
 }
 
 static int find_slot(uint32_t asked, struct verbs_device *device, struct verbs_obstacle *why)
 {
     const uint32_t bytes = asked ? asked : VERBS_SLOT_BYTES;
 
-    if (bytes < VERBS_SLOT_BYTES || (bytes & (bytes - 1)) != 0 || bytes > device->mtu_bytes) {
-        verbs_obstacle_slot(bytes, device->mtu_bytes, why);
-        return why->error;
-    }
+    if (bytes < VERBS_SLOT_BYTES || (bytes & (bytes - 1)) != 0 || bytes > device->mtu_bytes)
+        return verbs_obstacle(
+            why, ROWAN_EINVALID, "leave the slot size out: 256 bytes are taken",
+            "slots of %u bytes were asked for: they must be a power of two, from 256 to the path "
+            "MTU, %u",
+            bytes, device->mtu_bytes);
     device->slot_bytes = bytes;
     return 0;
 }
@@ -133,11 +136,9 @@ int verbs_probe(const struct fabric_verbs_options *options, struct verbs_device 
     errno = 0;
     struct ibv_cq *cq = ibv_create_cq(device->context, TRIED_WORK_REQUESTS, NULL, NULL, 0);
 
-    if (!cq) {
-        verbs_obstacle_refused(verbs_device_name(device), "a completion queue",
-                               errno ? errno : ENOMEM, why);
-        return why->error;
-    }
+    if (!cq)
+        return verbs_obstacle_refused(verbs_device_name(device), "a completion queue",
+                                      errno ? errno : ENOMEM, why);
     int error = find_inline(device, cq, why);
 
     if (!error)
