@@ -199,54 +199,56 @@ void mlx5_encode_init(uint32_t qp, uint8_t port, uint8_t out[static MLX5_MODIFY_
     PUT(out, MODIFY_PATH, ads, vhca_port_num, port);
 }
 
-static void put_path(uint8_t *out, const struct mlx5_path *path)
+static void put_path(uint8_t *out, const struct ibv_ah_attr *to, const struct mlx5_hop *hop)
 {
-    static const uint8_t no_gid[16];
-    PUT(out, MODIFY_PATH, ads, vhca_port_num, path->port);
-    bool has_gid = memcmp(path->gid, no_gid, sizeof no_gid) != 0;
-    if (has_gid) {
-        memcpy(out + (MODIFY_PATH + MLX5_AT_ads_rgid_rip) / 8, path->gid, sizeof path->gid);
-        PUT(out, MODIFY_PATH, ads, src_addr_index, path->gid_index);
-        PUT(out, MODIFY_PATH, ads, hop_limit, path->hop_limit);
+    const uint8_t *mac = hop->mac;
+    PUT(out, MODIFY_PATH, ads, vhca_port_num, to->port_num);
+    if (!to->is_global) {
+        PUT(out, MODIFY_PATH, ads, rlid, to->dlid);
+        return;
     }
-    if (path->is_ethernet) {
-        const uint8_t *mac = path->mac;
-        PUT(out, MODIFY_PATH, ads, rmac_47_32, (uint32_t)mac[0] << 8 | mac[1]);
-        PUT(out, MODIFY_PATH, ads, rmac_31_0,
-            (uint32_t)mac[2] << 24 | (uint32_t)mac[3] << 16 | (uint32_t)mac[4] << 8 | mac[5]);
-        PUT(out, MODIFY_PATH, ads, udp_sport, path->udp_port);
-    } else {
-        PUT(out, MODIFY_PATH, ads, grh, has_gid);
-        PUT(out, MODIFY_PATH, ads, rlid, path->lid);
-    }
+    memcpy(out + (MODIFY_PATH + MLX5_AT_ads_rgid_rip) / 8, to->grh.dgid.raw, sizeof to->grh.dgid);
+    PUT(out, MODIFY_PATH, ads, src_addr_index, to->grh.sgid_index);
+    PUT(out, MODIFY_PATH, ads, hop_limit, hop->limit);
+    PUT(out, MODIFY_PATH, ads, rmac_47_32, (uint32_t)mac[0] << 8 | mac[1]);
+    PUT(out, MODIFY_PATH, ads, rmac_31_0,
+        (uint32_t)mac[2] << 24 | (uint32_t)mac[3] << 16 | (uint32_t)mac[4] << 8 | mac[5]);
+    PUT(out, MODIFY_PATH, ads, udp_sport, MLX5_ROCE_PORT);
 }
 
-void mlx5_encode_rtr(uint32_t qp, const struct mlx5_peer *peer,
+/* The power of two, not above `count`, as its exponent. */
+static uint32_t log2_below(uint32_t count)
+{
+    return 31 - (uint32_t)__builtin_clz(count | 1);
+}
+
+void mlx5_encode_rtr(uint32_t qp, const struct ibv_qp_attr *to, const struct mlx5_hop *hop,
                      uint8_t out[static MLX5_MODIFY_QP_IN_BYTES])
 {
-    ASSERT(peer->mtu >= MLX5_QPC_MTU_256_BYTES && peer->mtu <= MLX5_QPC_MTU_4K_BYTES);
+    const uint32_t mtu = to->path_mtu;
+    ASSERT(mtu >= MLX5_QPC_MTU_256_BYTES && mtu <= MLX5_QPC_MTU_4K_BYTES);
     put_move(out, MLX5_CMD_OP_INIT2RTR_QP, qp);
     PUT(out, 0, init2rtr_qp_in, opt_param_mask, MLX5_QP_OPTPAR_RRE | MLX5_QP_OPTPAR_RWE);
-    PUT(out, MODIFY_QPC, qpc, mtu, peer->mtu);
+    PUT(out, MODIFY_QPC, qpc, mtu, mtu);
     PUT(out, MODIFY_QPC, qpc, log_msg_max, MLX5_LOG_MESSAGE_MAX);
-    PUT(out, MODIFY_QPC, qpc, remote_qpn, peer->qp);
-    PUT(out, MODIFY_QPC, qpc, next_rcv_psn, peer->psn);
-    PUT(out, MODIFY_QPC, qpc, log_rra_max, peer->log_reads);
-    PUT(out, MODIFY_QPC, qpc, min_rnr_nak, peer->rnr_timer);
+    PUT(out, MODIFY_QPC, qpc, remote_qpn, to->dest_qp_num);
+    PUT(out, MODIFY_QPC, qpc, next_rcv_psn, to->rq_psn);
+    PUT(out, MODIFY_QPC, qpc, log_rra_max, log2_below(to->max_dest_rd_atomic));
+    PUT(out, MODIFY_QPC, qpc, min_rnr_nak, to->min_rnr_timer);
     /* The fence's READ, and no WRITE. */
     PUT(out, MODIFY_QPC, qpc, rre, 1);
     PUT(out, MODIFY_QPC, qpc, rwe, 0);
-    put_path(out, &peer->path);
+    put_path(out, &to->ah_attr, hop);
 }
 
-void mlx5_encode_rts(uint32_t qp, const struct mlx5_sending *sending,
+void mlx5_encode_rts(uint32_t qp, const struct ibv_qp_attr *to,
                      uint8_t out[static MLX5_MODIFY_QP_IN_BYTES])
 {
     put_move(out, MLX5_CMD_OP_RTR2RTS_QP, qp);
-    PUT(out, MODIFY_QPC, qpc, next_send_psn, sending->psn);
-    PUT(out, MODIFY_QPC, qpc, retry_count, sending->retries);
-    PUT(out, MODIFY_QPC, qpc, rnr_retry, sending->rnr_retries);
-    PUT(out, MODIFY_PATH, ads, ack_timeout, sending->ack_timeout);
+    PUT(out, MODIFY_QPC, qpc, next_send_psn, to->sq_psn);
+    PUT(out, MODIFY_QPC, qpc, retry_count, to->retry_cnt);
+    PUT(out, MODIFY_QPC, qpc, rnr_retry, to->rnr_retry);
+    PUT(out, MODIFY_PATH, ads, ack_timeout, to->timeout);
 }
 
 void mlx5_encode_error(uint32_t qp, uint8_t out[static MLX5_QP_2ERR_IN_BYTES])

@@ -8,6 +8,7 @@
 #ifndef FABRIC_MLX5_COMMAND_H
 #define FABRIC_MLX5_COMMAND_H
 
+#include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -66,38 +67,21 @@ struct mlx5_pair_layout {
     uint8_t log_sends;         /* units of 64 B, 0 to 15 */
 };
 
-struct mlx5_path {
-    uint8_t port;
-    bool is_ethernet;
-    uint8_t gid_index; /* ours */
-    uint8_t gid[16];   /* the peer's; all 0 on InfiniBand: no GRH */
-    uint8_t mac[6];    /* the peer's, or the next hop's; Ethernet */
-    uint8_t hop_limit; /* with a GRH */
-    uint16_t lid;      /* the peer's; InfiniBand */
-    uint16_t udp_port; /* our source port; RoCEv2, from MLX5_ROCE_PORT on */
-};
-
-struct mlx5_peer {
-    struct mlx5_path path;
-    uint32_t qp;       /* 24 bits */
-    uint32_t psn;      /* the first that it sends, 24 bits */
-    uint8_t mtu;       /* as enum ibv_mtu: 1 (256) to 5 (4096) */
-    uint8_t log_reads; /* that it may have in flight to us, 0 to 7 */
-    uint8_t rnr_timer; /* how long it waits when the queue is empty: 5 bits, IBTA table 45 */
-};
-
-struct mlx5_sending {
-    uint32_t psn;
-    uint8_t ack_timeout; /* 4.096 us * 2 to the power of it */
-    uint8_t retries, rnr_retries;
+/* What an address (ibv_ah_attr) leaves open on Ethernet: the MAC address of the peer or the next hop. */
+struct mlx5_hop {
+    uint8_t mac[6];
+    uint8_t limit;
 };
 
 void mlx5_encode_create_qp(const struct mlx5_pair_layout *pair,
                            uint8_t out[static MLX5_CREATE_QP_IN_BYTES]);
 void mlx5_encode_init(uint32_t qp, uint8_t port, uint8_t out[static MLX5_MODIFY_QP_IN_BYTES]);
-void mlx5_encode_rtr(uint32_t qp, const struct mlx5_peer *peer,
+
+/* With the attributes of the move (verbs_pair.h). An address is global on Ethernet and nowhere else; else `hop` is not
+ * read. */
+void mlx5_encode_rtr(uint32_t qp, const struct ibv_qp_attr *to, const struct mlx5_hop *hop,
                      uint8_t out[static MLX5_MODIFY_QP_IN_BYTES]);
-void mlx5_encode_rts(uint32_t qp, const struct mlx5_sending *sending,
+void mlx5_encode_rts(uint32_t qp, const struct ibv_qp_attr *to,
                      uint8_t out[static MLX5_MODIFY_QP_IN_BYTES]);
 void mlx5_encode_error(uint32_t qp, uint8_t out[static MLX5_QP_2ERR_IN_BYTES]);
 

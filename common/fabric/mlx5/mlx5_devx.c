@@ -134,8 +134,7 @@ static bool failure(struct mlx5_channel *channel, uint64_t *cookie)
     return true;
 }
 
-static int resolve(struct mlx5_channel *channel, const struct ibv_ah_attr *to,
-                   struct mlx5_path *path)
+static int resolve(struct mlx5_channel *channel, const struct ibv_ah_attr *to, struct mlx5_hop *hop)
 {
     /* An address handle does for datagrams what a queue pair needs: libmlx5 and the kernel look up the
      * neighbour's MAC address for it. */
@@ -143,14 +142,14 @@ static int resolve(struct mlx5_channel *channel, const struct ibv_ah_attr *to,
     struct ibv_ah *ah = ibv_create_ah(devx_of(channel)->pd, &attributes);
     if (!ah) {
         log_event(LOG_WARN, "mlx5_address_failed", "errno=%d", errno);
-        return ROWAN_EIO;
+        return ROWAN_EUNREACHABLE;
     }
     struct mlx5dv_ah seen = {0};
     struct mlx5dv_obj object = {.ah = {.in = ah, .out = &seen}};
-    int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_AH) ? ROWAN_EIO : 0;
+    int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_AH) ? ROWAN_EUNREACHABLE : 0;
     if (!error) {
-        memcpy(path->mac, seen.av->rmac, sizeof path->mac);
-        path->hop_limit = seen.av->hop_limit;
+        memcpy(hop->mac, seen.av->rmac, sizeof hop->mac);
+        hop->limit = seen.av->hop_limit;
     }
     ibv_destroy_ah(ah);
     return error;

@@ -114,7 +114,6 @@
     X(qpc, srqn_rmpn_xrqn, 0x568, 24)                                                              \
     X(qpc, dbr_umem_valid, 0x683, 1)                                                               \
     X(qpc, dbr_umem_id, 0x720, 32)                                                                 \
-    X(ads, grh, 0x28, 1)                                                                           \
     X(ads, rlid, 0x30, 16)                                                                         \
     X(ads, ack_timeout, 0x40, 5)                                                                   \
     X(ads, src_addr_index, 0x48, 8)                                                                \

@@ -63,17 +63,18 @@ static int loopback_connect(struct mlx5_proof_sender *base, unsigned which, uint
 {
     struct mlx5_loopback *loopback = loopback_of(base);
     struct ibv_qp *qp = loopback->senders[which].qp;
-    struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR,
-                              .path_mtu = loopback->device->port_attributes.active_mtu,
-                              .dest_qp_num = number,
-                              .rq_psn = psn,
-                              .max_dest_rd_atomic = 1,
-                              .min_rnr_timer = VERBS_RC_RNR_TIMER};
-    own_address(loopback->device, &rtr.ah_attr);
-    int failed = verbs_pair_rtr(qp, &rtr);
-    if (!failed)
-        failed = verbs_pair_rts(qp, SENDER_PSN, VERBS_RC_SEGMENTS_TIMEOUT, loopback->reads);
-    return failed ? ROWAN_EIO : 0;
+    struct ibv_qp_attr to = {.path_mtu = loopback->device->port_attributes.active_mtu,
+                             .dest_qp_num = number,
+                             .rq_psn = psn,
+                             .sq_psn = SENDER_PSN,
+                             .max_dest_rd_atomic = 1,
+                             .max_rd_atomic = (uint8_t)loopback->reads,
+                             .min_rnr_timer = VERBS_RC_RNR_TIMER,
+                             .timeout = VERBS_RC_SEGMENTS_TIMEOUT,
+                             .retry_cnt = VERBS_RC_RETRIES,
+                             .rnr_retry = VERBS_RC_RNR_FOR_EVER};
+    own_address(loopback->device, &to.ah_attr);
+    return verbs_pair_connect(qp, &to) ? ROWAN_EIO : 0;
 }
 
 /* Takes one completion. Errors: ROWAN_EIO ETIMEDOUT. */
@@ -245,21 +246,17 @@ static void close_probe(struct probe *probe)
 
 static int run_probe(const struct verbs_device *device, struct probe *probe, const char **reason)
 {
-    struct ibv_ah_attr self;
     struct mlx5_proof proof = {
         .channel = probe->channel,
         .sender = probe->sender,
-        .peer = {.mtu = (uint8_t)device->port_attributes.active_mtu,
-                 .log_reads = mlx5_log2_below(loopback_of(probe->sender)->reads),
-                 .rnr_timer = VERBS_RC_RNR_TIMER},
+        .peer = {.path_mtu = device->port_attributes.active_mtu,
+                 .max_dest_rd_atomic = (uint8_t)loopback_of(probe->sender)->reads,
+                 .min_rnr_timer = VERBS_RC_RNR_TIMER},
         .mtu_bytes = device->mtu_bytes,
         .memory = probe->memory.data,
         .key = probe->memory.mr->lkey,
     };
-    own_address(device, &self);
-    *reason = "the port's own address cannot be resolved for the self-test";
-    if (mlx5_path_to(probe->channel, &self, device->is_ethernet, &proof.peer.path))
-        return ROWAN_EUNSUPPORTED;
+    own_address(device, &proof.peer.ah_attr);
     return mlx5_proof_run(&proof, reason);
 }
 

@@ -197,14 +197,13 @@ static const char *find_fault(const struct plan *plan)
 
 static int connect_pair(const struct mlx5_proof *proof, unsigned which, struct mlx5_pair *pair)
 {
-    struct mlx5_peer peer = proof->peer;
-    struct mlx5_sending sending = {.psn = RECEIVER_PSN,
-                                   .ack_timeout = ACK_TIMEOUT,
-                                   .retries = RETRIES,
-                                   .rnr_retries = RETRIES};
-    peer.qp = proof->sender->numbers[which];
-    peer.psn = proof->sender->psn;
-    int error = mlx5_pair_connect(pair, &peer, &sending);
+    struct ibv_qp_attr peer = proof->peer;
+    peer.dest_qp_num = proof->sender->numbers[which];
+    peer.rq_psn = proof->sender->psn;
+    peer.sq_psn = RECEIVER_PSN;
+    peer.timeout = ACK_TIMEOUT;
+    peer.retry_cnt = peer.rnr_retry = RETRIES;
+    int error = mlx5_pair_connect(pair, &peer);
     return error
                ? error
                : proof->sender->connect(proof->sender, which, mlx5_pair_number(pair), RECEIVER_PSN);
@@ -228,12 +227,15 @@ static int run_on(const struct mlx5_proof *proof, struct mlx5_queue *queue,
     for (unsigned which = 0; which < MLX5_PROOF_SENDERS; which++) {
         *reason = "the firmware refused a queue pair on the multi-packet queue (CREATE_QP, "
                   "RST2INIT_QP)";
-        error = mlx5_pair_open(queue, proof->peer.path.port, &pairs[which]);
+        error = mlx5_pair_open(queue, proof->peer.ah_attr.port_num, &pairs[which]);
         if (error)
             return error;
-        *reason =
-            "a queue pair on the multi-packet queue cannot be connected (INIT2RTR_QP, RTR2RTS_QP)";
-        if (connect_pair(proof, which, pairs[which]))
+        error = connect_pair(proof, which, pairs[which]);
+        *reason = error == ROWAN_EUNREACHABLE
+                      ? "the port's own address cannot be resolved for the self-test"
+                      : "a queue pair on the multi-packet queue cannot be connected (INIT2RTR_QP, "
+                        "RTR2RTS_QP)";
+        if (error)
             return ROWAN_EUNSUPPORTED;
     }
     error = send_all(&plan);

@@ -37,8 +37,8 @@ struct mlx5_proof_sender {
 struct mlx5_proof {
     struct mlx5_channel *channel;
     struct mlx5_proof_sender *sender;
-    struct mlx5_peer
-        peer; /* the senders, as the receiving pairs see them; `qp` and `psn` are filled here */
+    struct ibv_qp_attr
+        peer;           /* a sender, as its receiving pair sees it; what differs is filled here */
     uint32_t mtu_bytes; /* 256 to 4096 */
     uint8_t *memory; /* MLX5_PROOF_BYTES of zeros; the device may write there until this returns */
     uint32_t key;

@@ -316,30 +316,17 @@ uint32_t mlx5_pair_number(const struct mlx5_pair *pair)
     return pair->number;
 }
 
-int mlx5_path_to(struct mlx5_channel *channel, const struct ibv_ah_attr *to, bool is_ethernet,
-                 struct mlx5_path *out)
+int mlx5_pair_connect(struct mlx5_pair *pair, const struct ibv_qp_attr *to)
 {
-    *out = (struct mlx5_path){
-        .port = to->port_num,
-        .is_ethernet = is_ethernet,
-        .gid_index = to->grh.sgid_index,
-        .hop_limit = to->grh.hop_limit,
-        .lid = to->dlid,
-        .udp_port = MLX5_ROCE_PORT,
-    };
-    if (to->is_global)
-        memcpy(out->gid, to->grh.dgid.raw, sizeof out->gid);
-    return is_ethernet ? channel->resolve(channel, to, out) : 0;
-}
-
-int mlx5_pair_connect(struct mlx5_pair *pair, const struct mlx5_peer *peer,
-                      const struct mlx5_sending *sending)
-{
+    struct mlx5_channel *channel = pair->queue->channel;
     uint8_t in[MLX5_MODIFY_QP_IN_BYTES];
-    mlx5_encode_rtr(pair->number, peer, in);
+    struct mlx5_hop hop = {0};
+    if (to->ah_attr.is_global && channel->resolve(channel, &to->ah_attr, &hop))
+        return ROWAN_EUNREACHABLE;
+    mlx5_encode_rtr(pair->number, to, &hop, in);
     if (change(pair, "rtr", in, sizeof in))
         return ROWAN_EIO;
-    mlx5_encode_rts(pair->number, sending, in);
+    mlx5_encode_rts(pair->number, to, in);
     return change(pair, "rts", in, sizeof in) ? ROWAN_EIO : 0;
 }
 

@@ -9,8 +9,6 @@
 #ifndef FABRIC_MLX5_QUEUE_H
 #define FABRIC_MLX5_QUEUE_H
 
-#include <infiniband/verbs.h>
-
 #include "common/fabric/mlx5/mlx5_command.h"
 
 enum mlx5_watched { MLX5_WATCH_PAIR, MLX5_WATCH_TAG_MATCHING, MLX5_WATCH_PLAIN };
@@ -43,9 +41,9 @@ struct mlx5_channel {
                  uint64_t cookie);
     bool (*failure)(struct mlx5_channel *channel, uint64_t *cookie);
 
-    /* Where a peer is: its MAC address and what else ibv_ah_attr leaves open. Errors: ROWAN_EIO. */
+    /* Errors: ROWAN_EUNREACHABLE. */
     int (*resolve)(struct mlx5_channel *channel, const struct ibv_ah_attr *to,
-                   struct mlx5_path *path);
+                   struct mlx5_hop *hop);
 };
 
 enum mlx5_queue_kind {
@@ -87,19 +85,8 @@ void mlx5_queue_return(struct mlx5_queue *queue);
 int mlx5_pair_open(struct mlx5_queue *queue, uint8_t port, struct mlx5_pair **out);
 uint32_t mlx5_pair_number(const struct mlx5_pair *pair);
 
-/* The path to a peer at that address, of the port it names. Errors: ROWAN_EIO. */
-int mlx5_path_to(struct mlx5_channel *channel, const struct ibv_ah_attr *to, bool is_ethernet,
-                 struct mlx5_path *out);
-
-/* The power of two, not above `count` (1 or more), as its exponent. */
-static inline uint8_t mlx5_log2_below(uint32_t count)
-{
-    return (uint8_t)(31 - __builtin_clz(count | 1));
-}
-
-/* To RTR and RTS. Errors: ROWAN_EIO; the pair is then good for nothing but to be closed. */
-int mlx5_pair_connect(struct mlx5_pair *pair, const struct mlx5_peer *peer,
-                      const struct mlx5_sending *sending);
+/* To RTR and RTS. Errors: ROWAN_EIO EUNREACHABLE; the pair is then good for nothing but to be closed. */
+int mlx5_pair_connect(struct mlx5_pair *pair, const struct ibv_qp_attr *to);
 
 /* When it returns, nothing lands over this pair. NULL is fine. */
 void mlx5_pair_close(struct mlx5_pair *pair);

@@ -12,8 +12,8 @@
  *   verbs_packet.c   datagrams (UD): their queue pair, the receive ring, the bytes of their heads
  *   verbs_stream.c   a connection's datagrams: windows, acknowledgements, sending again
  *   verbs_message.c  messages out; verbs_inbox.c: messages in; verbs_slab.c: their memory (verbs_stream.h)
- *   verbs_rc.c       a connection's reliable queue pair (RC); verbs_pair.h: the moves of a queue pair
- *   verbs_rowan.c    Rowan sends: the sender's side
+ *   verbs_rc.c       a connection's reliable queue pair (RC), and Rowan sends over it; verbs_pair.h: the moves of a queue
+ *                    pair
  *   verbs_zone.c     the landing zone: segments in order, sealing; and the two ways to receive:
  *   verbs_slots.c      slots in a shared receive queue
  *   verbs_mlx5.c       whole segments in a multi-packet shared receive queue, through DevX (../mlx5)
@@ -267,7 +267,7 @@ void verbs_conn_destroy(struct conn *conn);
 /* The connection with that number; NULL: there is none. */
 struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint, uint32_t number);
 
-/* --- verbs_rc.c, verbs_rowan.c: Rowan sends ---
+/* --- verbs_rc.c: Rowan sends ---
  *
  * A connection between servers has an RC queue pair if the endpoint that was connected to has a landing zone:
  * the active side sends, the passive one receives. All calls are the endpoint's. */

@@ -117,28 +117,9 @@ static int attach(struct verbs_zone *zone, struct verbs_conn *conn)
     return 0;
 }
 
-static int connect_pair(struct verbs_zone *zone, struct verbs_conn *conn,
-                        const struct ibv_qp_attr *attributes)
+static int connect_pair(struct verbs_conn *conn, const struct ibv_qp_attr *to)
 {
-    struct mlx5_peer peer = {
-        .qp = attributes->dest_qp_num,
-        .psn = attributes->rq_psn,
-        .mtu = (uint8_t)attributes->path_mtu,
-        .log_reads = mlx5_log2_below(attributes->max_dest_rd_atomic),
-        .rnr_timer = attributes->min_rnr_timer,
-    };
-    /* A responder may stay in RTR; but no other user of such queues leaves it there, so neither do we. */
-    struct mlx5_sending sending = {
-        .psn = conn->rc->psn & 0xffffff,
-        .ack_timeout = VERBS_RC_SEGMENTS_TIMEOUT,
-        .retries = VERBS_RC_RETRIES,
-        .rnr_retries = VERBS_RC_RNR_FOR_EVER,
-    };
-    const struct mlx5_zone *mlx5 = zone->receive;
-    if (mlx5_path_to(mlx5->channel, &attributes->ah_attr, zone->endpoint->device->is_ethernet,
-                     &peer.path))
-        return ROWAN_EIO;
-    return mlx5_pair_connect(conn->rc->receive, &peer, &sending);
+    return mlx5_pair_connect(conn->rc->receive, to);
 }
 
 static void detach(struct verbs_zone *zone, struct verbs_conn *conn)

@@ -39,26 +39,20 @@ static inline int verbs_pair_init(struct ibv_qp *qp, uint8_t port, int access)
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-static inline int verbs_pair_rtr(struct ibv_qp *qp, struct ibv_qp_attr *attributes)
+/* Through RTR to RTS. */
+static inline int verbs_pair_connect(struct ibv_qp *qp, struct ibv_qp_attr *to)
 {
-    return ibv_modify_qp(qp, attributes,
-                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-}
+    int failed;
 
-/* `reads`: of ours in flight. */
-static inline int verbs_pair_rts(struct ibv_qp *qp, uint32_t psn, uint8_t timeout, uint32_t reads)
-{
-    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTS,
-                                     .sq_psn = psn,
-                                     .timeout = timeout,
-                                     .retry_cnt = VERBS_RC_RETRIES,
-                                     .rnr_retry = VERBS_RC_RNR_FOR_EVER,
-                                     .max_rd_atomic = (uint8_t)reads};
-
-    return ibv_modify_qp(qp, &attributes,
-                         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                             IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+    to->qp_state = IBV_QPS_RTR;
+    failed = ibv_modify_qp(qp, to,
+                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                               IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    to->qp_state = IBV_QPS_RTS;
+    return failed ? failed
+                  : ibv_modify_qp(qp, to,
+                                  IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 /* NULL is fine. */

@@ -1,10 +1,22 @@
-/* verbs_rc.c - the reliable queue pair (RC) of a connection between servers: made, connected, destroyed;
- * who gets its completions. The active end sends (verbs_rowan.c), the passive one receives as its zone's way
- * to receive wants it (verbs_zone.h).
+/* verbs_rc.c - the reliable queue pair (RC) of a connection between servers: made, connected, destroyed; who gets its
+ * completions; Rowan sends. The active end sends, the passive one receives as its zone's way to receive wants it
+ * (verbs_zone.h).
+ *
+ * What waits at a flush leaves in one ibv_post_send: a SEND for each block, unsignalled, and behind them one signalled
+ * READ of one byte, the fence. A read's answer cannot pass what was written before it (PCIe), and the requests of a
+ * connection are executed in their order (IB specification 9.5), so when the READ completes, all before it lies in the
+ * peer's memory, not in its NIC (paper, section 3.2.2).
+ *
+ * Blocks go straight from registered memory, never inline: they were written past the caches, so that the processor
+ * would have to read them from PM.
  *
  * 1. The places of all that can complete were taken from the completion queue before the pair existed.
  * 2. conn->rc is NULL from the moment that the pair is destroyed: completions that come later, or that carry
  *    another pair's number, are passed over.
+ * 3. landed <= sent <= posted (window.h), in blocks since the beginning.
+ * 4. Every request that was handed to the device has a fence behind it that was handed over with it; so all
+ *    places of the send queue come back, and nothing that the device does goes unnoticed.
+ * 5. At most `reads` fences are in flight: while the peer is slow the next ones cover more.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,10 +25,33 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "common/fabric/verbs/verbs_mlx5.h"
 #include "common/fabric/verbs/verbs_pair.h"
 #include "common/fabric/verbs/verbs_zone.h"
 
-enum { SEND_QUEUE = 256, NUMBER_24_BITS = 0xffffff };
+enum { SEND_QUEUE = 256, CHAIN = 256 /* requests in one call */, NUMBER_24_BITS = 0xffffff };
+
+struct fence { /* what has landed when it comes back */
+    uint64_t blocks;
+    uint32_t requests;
+};
+
+/* The active end. */
+struct sender {
+    struct verbs_rc rc;
+    struct send_window window;
+    uint64_t sent;        /* blocks */
+    uint32_t queue, used; /* places of the send queue */
+    uint32_t reads;
+    uint64_t head, tail; /* fences */
+    struct fence fences[VERBS_RC_READS];
+};
+
+static struct sender *sender_of(const struct verbs_conn *conn)
+{
+    ASSERT(conn->base.active);
+    return (struct sender *)conn->rc;
+}
 
 /* --- making it --- */
 
@@ -77,11 +112,13 @@ release:
 static int open_active(struct verbs_conn *conn)
 {
     const struct ibv_device_attr *limits = &conn->endpoint->device->attributes.orig_attr;
-    const uint32_t queue = verbs_at_most(SEND_QUEUE, limits->max_qp_wr);
-    struct ibv_qp_init_attr init = {.cap = {.max_send_wr = queue, .max_recv_wr = 1}};
-    int error = verbs_rc_make(conn, &init, 0); /* the peer may do nothing here */
+    struct sender *sender = sender_of(conn);
+    struct ibv_qp_init_attr init = {.cap = {.max_recv_wr = 1}};
+    int error;
 
-    return error ? error : verbs_sender_create(conn, queue);
+    init.cap.max_send_wr = sender->queue = verbs_at_most(SEND_QUEUE, limits->max_qp_wr);
+    error = verbs_rc_make(conn, &init, 0); /* the peer may do nothing here */
+    return error ? error : window_init(&sender->window, VERBS_BLOCKS);
 }
 
 static int open_passive(struct verbs_conn *conn)
@@ -128,7 +165,7 @@ int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours)
     if (conn->base.peer.kind != FABRIC_SERVER || own->identity.kind != FABRIC_SERVER ||
         (!conn->base.active && !conn->endpoint->zone))
         return 0;
-    conn->rc = calloc(1, sizeof *conn->rc);
+    conn->rc = calloc(1, conn->base.active ? sizeof(struct sender) : sizeof *conn->rc);
     if (!conn->rc)
         return ROWAN_ENOMEM;
     random_entropy(&conn->rc->psn, sizeof conn->rc->psn); /* packets of a former life do not fit */
@@ -192,24 +229,25 @@ static int connect_pair(struct verbs_conn *conn)
     const uint32_t mtu =
         conn->theirs.mtu < device->mtu_bytes ? conn->theirs.mtu : device->mtu_bytes;
     const int reads_answered = active ? 1 : device->attributes.orig_attr.max_qp_rd_atom;
-    /* Blocks are tried as long as the zone's owner waits for them. */
-    const uint8_t timeout = active ? (uint8_t)conn->theirs.rc.timeout : VERBS_RC_TIMEOUT;
-    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTR,
-                                     .path_mtu = mtu_code(mtu),
-                                     .dest_qp_num = conn->theirs.rc.qp_number,
-                                     .rq_psn = conn->theirs.rc.psn,
-                                     .max_dest_rd_atomic =
-                                         (uint8_t)verbs_at_most(VERBS_RC_READS, reads_answered),
-                                     .min_rnr_timer = VERBS_RC_RNR_TIMER};
-    int error;
+    struct ibv_qp_attr to = {
+        .path_mtu = mtu_code(mtu),
+        .dest_qp_num = conn->theirs.rc.qp_number,
+        .rq_psn = conn->theirs.rc.psn,
+        .sq_psn = rc->psn,
+        .max_dest_rd_atomic = (uint8_t)verbs_at_most(VERBS_RC_READS, reads_answered),
+        .max_rd_atomic = active ? (uint8_t)reads_in_flight(conn) : 1,
+        .min_rnr_timer = VERBS_RC_RNR_TIMER,
+        /* Blocks are tried as long as the zone's owner waits for them. */
+        .timeout = active ? (uint8_t)conn->theirs.rc.timeout : VERBS_RC_TIMEOUT,
+        .retry_cnt = VERBS_RC_RETRIES,
+        .rnr_retry = VERBS_RC_RNR_FOR_EVER};
 
-    verbs_rc_address(conn, &attributes.ah_attr);
-    if (rc->zone && rc->zone->ops->connect) /* rc->qp is NULL */
-        return rc->zone->ops->connect(rc->zone, conn, &attributes);
-    error = verbs_pair_rtr(rc->qp, &attributes);
-    if (!error)
-        error = verbs_pair_rts(rc->qp, rc->psn, timeout, active ? reads_in_flight(conn) : 1);
-    return error ? ROWAN_EIO : 0;
+    verbs_rc_address(conn, &to.ah_attr);
+    /* If a zone's way to receive has its own objects, rc->qp is NULL. */
+    return (rc->zone && rc->zone->ops->connect ? rc->zone->ops->connect(conn, &to)
+                                               : verbs_pair_connect(rc->qp, &to))
+               ? ROWAN_EIO
+               : 0;
 }
 
 int verbs_rc_connect(struct verbs_conn *conn)
@@ -227,7 +265,8 @@ int verbs_rc_connect(struct verbs_conn *conn)
     if (!error)
         error = connect_pair(conn);
     if (!error && conn->base.active) {
-        verbs_sender_start(conn, reads_in_flight(conn));
+        sender_of(conn)->reads = reads_in_flight(conn);
+        conn->base.window = &sender_of(conn)->window;
         conn->base.base.has_zone = true;
     }
     return error;
@@ -248,7 +287,8 @@ void verbs_rc_close(struct verbs_conn *conn)
         rc->zone->member_count--;
     }
     conn->endpoint->cq_free += rc->places;
-    verbs_sender_destroy(rc->sender);
+    if (conn->base.active)
+        window_fini(&sender_of(conn)->window);
     free(rc);
     conn->rc = NULL; /* 2 */
     conn->base.window = NULL;
@@ -285,6 +325,21 @@ void verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number)
 
 /* --- completions --- */
 
+/* The oldest fence has come back: all before it has landed. False: there was none. */
+static bool take_fence(struct verbs_conn *conn)
+{
+    struct sender *sender = sender_of(conn);
+    const struct fence *fence = &sender->fences[sender->head % VERBS_RC_READS];
+
+    if (sender->head == sender->tail)
+        return false;
+    sender->window.landed = fence->blocks;
+    sender->used -= fence->requests;
+    sender->head++;
+    conn_list_add(&conn->base, LIST_ACTIVE);
+    return true;
+}
+
 void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
 {
     const uint32_t work = verbs_work_number(wc->wr_id);
@@ -294,6 +349,116 @@ void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
         return;
     if (wc->status != IBV_WC_SUCCESS)
         verbs_rc_break(conn, wc);
-    else if (work == VERBS_RC_FENCE && (!rc->sender || !verbs_sender_fenced(conn)))
+    else if (work == VERBS_RC_FENCE && (!conn->base.active || !take_fence(conn)))
         conn_break(&conn->base, ROWAN_EFORMAT, true);
+}
+
+/* --- Rowan sends --- */
+
+int verbs_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes)
+{
+    const struct verbs_conn *conn = (const struct verbs_conn *)base;
+
+    /* Only for such a peer the block is read: it lies in PM, past the caches. */
+    if (conn->theirs.rc.zone == VERBS_ZONE_OF_SEGMENTS && bytes >= FABRIC_STRIDE &&
+        !verbs_mlx5_may_land(block))
+        return conn->base.state == CONN_OPEN ? ROWAN_EINVALID : ROWAN_ECLOSED;
+    return window_rowan_add(base, block, bytes);
+}
+
+/* Requests chained one behind the other. */
+struct chain {
+    uint64_t wr_id;
+    uint32_t count;
+    uint64_t blocks; /* `sent`, with the chain handed over */
+    struct ibv_send_wr requests[CHAIN];
+    struct ibv_sge pieces[CHAIN];
+};
+
+static struct ibv_send_wr *add_request(struct chain *chain, enum ibv_wr_opcode opcode,
+                                       const void *data, uint32_t bytes, uint32_t key)
+{
+    struct ibv_send_wr *request = &chain->requests[chain->count];
+    struct ibv_sge *piece = &chain->pieces[chain->count];
+
+    if (chain->count > 0)
+        request[-1].next = request;
+    *piece = (struct ibv_sge){.addr = (uintptr_t)data, .length = bytes, .lkey = key};
+    *request = (struct ibv_send_wr){
+        .wr_id = chain->wr_id, .sg_list = piece, .num_sge = 1, .opcode = opcode};
+    chain->count++;
+    return request;
+}
+
+static void add_blocks(const struct sender *sender, struct chain *chain, uint32_t limit)
+{
+    const struct window_ring ring = sender->window.ring;
+
+    while (chain->blocks < sender->window.posted && chain->count < limit) {
+        const struct window_block *block = window_block(&ring, chain->blocks++);
+
+        add_request(chain, IBV_WR_SEND, block->data, block->bytes, block->key);
+    }
+}
+
+static void add_fence(const struct verbs_conn *conn, struct chain *chain)
+{
+    const struct verbs_device *device = conn->endpoint->device;
+    const struct verbs_rc_hello *theirs = &conn->theirs.rc;
+    struct ibv_send_wr *request =
+        add_request(chain, IBV_WR_RDMA_READ, (const void *)(uintptr_t)device->sink_address, 1,
+                    device->sink_mr->lkey);
+
+    request->wr_id = verbs_work(VERBS_WORK_RC, conn->number, VERBS_RC_FENCE);
+    request->send_flags = IBV_SEND_SIGNALED;
+    request->wr.rdma.remote_addr = theirs->fence_address;
+    request->wr.rdma.rkey = theirs->fence_key;
+}
+
+/* Fences are in flight, or places are lacking. */
+static bool is_busy(const struct sender *sender)
+{
+    return sender->queue - sender->used < 2 || sender->tail - sender->head == sender->reads; /* 5 */
+}
+
+/* How many requests may go before the fence (4). */
+static uint32_t limit_of(const struct sender *sender)
+{
+    const uint32_t left = sender->queue - sender->used;
+
+    return (left < CHAIN ? left : CHAIN) - 1;
+}
+
+static void hand_over(struct verbs_conn *conn, struct chain *chain)
+{
+    struct sender *sender = sender_of(conn);
+    struct ibv_send_wr *bad;
+    int error;
+
+    add_fence(conn, chain);
+    error = ibv_post_send(conn->rc->qp, chain->requests, &bad);
+    if (error) {
+        log_event(LOG_ERROR, "verbs_send_refused", "connection=%u requests=%u reason=\"%s\"",
+                  conn->number, chain->count, strerror(abs(error)));
+        conn_break(&conn->base, ROWAN_EIO, true);
+        return;
+    }
+    sender->sent = chain->blocks;
+    sender->used += chain->count;
+    sender->fences[sender->tail++ % VERBS_RC_READS] =
+        (struct fence){.blocks = chain->blocks, .requests = chain->count};
+}
+
+void verbs_rc_push(struct verbs_conn *conn)
+{
+    const struct sender *sender = sender_of(conn);
+    struct chain chain;
+
+    if (sender->sent == sender->window.posted || is_busy(sender))
+        return;
+    chain.wr_id = verbs_work(VERBS_WORK_RC, conn->number, VERBS_RC_UNSIGNALLED);
+    chain.count = 0;
+    chain.blocks = sender->sent;
+    add_blocks(sender, &chain, limit_of(sender));
+    hand_over(conn, &chain);
 }

@@ -1,5 +1,4 @@
-/* verbs_rc.h - a connection's reliable queue pair, as verbs_rc.c, verbs_rowan.c and the ways to receive (verbs_zone.h)
- * share it.
+/* verbs_rc.h - a connection's reliable queue pair, as verbs_rc.c and the ways to receive (verbs_zone.h) share it.
  */
 #ifndef FABRIC_VERBS_RC_H
 #define FABRIC_VERBS_RC_H
@@ -36,17 +35,14 @@ enum {
 /* What a receiver without a receive asks a sender to wait: code 4, 40 us (IB specification, table 45). */
 enum { VERBS_RC_RNR_TIMER = 4 };
 
-struct verbs_sender;
-
 struct verbs_rc {
     struct ibv_qp *qp; /* NULL: the passive end is an object of `receive` */
     uint32_t qp_number;
-    uint32_t psn;                /* of the first packet we send */
-    uint32_t places;             /* taken from the completion queue; given back when it is closed */
-    struct verbs_sender *sender; /* active */
-    struct verbs_zone *zone;     /* passive: attached to */
-    uint32_t member;             /* passive: its place among the zone's members (verbs_slots.c) */
-    void *receive;               /* passive: of the way to receive */
+    uint32_t psn;            /* of the first packet we send */
+    uint32_t places;         /* taken from the completion queue; given back when it is closed */
+    struct verbs_zone *zone; /* passive: attached to */
+    uint32_t member;         /* passive: its place among the zone's members (verbs_slots.c) */
+    void *receive;           /* passive: of the way to receive */
 };
 
 /* verbs_rc_make: the queue pair in INIT, in rc->qp, with rc->qp_number; takes its places in the completion
@@ -65,17 +61,5 @@ void verbs_rc_break(struct verbs_conn *conn, const struct ibv_wc *wc);
 
 /* How packets of the connection, of whatever queue pair, reach the peer. */
 void verbs_rc_address(const struct verbs_conn *conn, struct ibv_ah_attr *out);
-
-/* --- verbs_rowan.c --- */
-
-/* Errors: ROWAN_ENOMEM. */
-int verbs_sender_create(struct verbs_conn *conn, uint32_t send_queue);
-void verbs_sender_destroy(struct verbs_sender *sender);
-
-/* conn->theirs is checked, and `reads` fences may be in flight. */
-void verbs_sender_start(struct verbs_conn *conn, uint32_t reads);
-
-/* The oldest fence has come back: all before it has landed. False: there was none. */
-bool verbs_sender_fenced(struct verbs_conn *conn);
 
 #endif

@@ -30,13 +30,12 @@ struct verbs_receive_ops {
     /* attach: creates the passive end of a connection in INIT, with its receives where they belong, and sets
      * conn->rc->qp_number; what it makes is in conn->rc->qp, or in conn->rc->receive if it is no ibv_qp.
      * Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED.
-     * connect: to RTS, with those attributes of RTR (verbs_pair_rtr); NULL: conn->rc->qp is an ibv_qp, which
-     * verbs_rc.c moves itself. Errors: ROWAN_EIO.
+     * connect: to RTS, as verbs_pair_connect; NULL: conn->rc->qp is an ibv_qp, which verbs_rc.c moves itself. Errors:
+     * ROWAN_EIO EUNREACHABLE.
      * detach: nothing lands over this connection when it returns. conn->rc->qp, if there was one, has been
      * destroyed before; an object of its own is destroyed here. Not called if attach failed. */
     int (*attach)(struct verbs_zone *zone, struct verbs_conn *conn);
-    int (*connect)(struct verbs_zone *zone, struct verbs_conn *conn,
-                   const struct ibv_qp_attr *attributes);
+    int (*connect)(struct verbs_conn *conn, const struct ibv_qp_attr *to);
     void (*detach)(struct verbs_zone *zone, struct verbs_conn *conn);
 
     /* Each poll, first: takes completions from a queue of the zone's own; NULL: it has none. */

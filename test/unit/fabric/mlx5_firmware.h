@@ -166,15 +166,15 @@ static bool fake_failure(struct mlx5_channel *channel, uint64_t *cookie)
 }
 
 static int fake_resolve(struct mlx5_channel *channel, const struct ibv_ah_attr *to,
-                        struct mlx5_path *path)
+                        struct mlx5_hop *hop)
 {
     (void)channel;
     assert_int_equal(to->grh.dgid.raw[15], 9);
     record(CALL_RESOLVE, NULL);
     if (is_refused())
-        return ROWAN_EIO;
-    memcpy(path->mac, "\x02\x01\x02\x03\x04\x05", 6);
-    path->hop_limit = 61;
+        return ROWAN_EUNREACHABLE;
+    memcpy(hop->mac, "\x02\x01\x02\x03\x04\x05", 6);
+    hop->limit = 61;
     return 0;
 }
 

@@ -123,7 +123,6 @@ def rtr(qp, p):
         out.raw(PATH + 0x28, p['mac'][2:])
         out.field(PATH + 0x20, 15, 0, p['udp_port'])
     else:
-        out.field(PATH + 0x04, 23, 23, 1 if p.get('gid') else 0)
         out.field(PATH + 0x04, 15, 0, p['lid'])
     return may_read(out)
 
@@ -169,9 +168,8 @@ PAIR = dict(pd=0x654321, uar=0x13579b, cq=0xfedcba, queue=0x0f1e2d, sends_at=0x0
             log_sends=6)
 GID = bytes.fromhex('00000000000000000000ffff0a010102')
 ETHERNET = dict(mtu=3, qp=0x00a1b2, psn=0xfffffe, log_reads=4, rnr_timer=4, port=1, gid=GID,
-                gid_index=3, hop_limit=64, mac=bytes.fromhex('02420a0b0c0d'), udp_port=0xc123)
+                gid_index=3, hop_limit=64, mac=bytes.fromhex('02420a0b0c0d'), udp_port=0xc000)
 INFINIBAND = dict(mtu=5, qp=0xffffff, psn=1, log_reads=7, rnr_timer=31, port=2, lid=0xbeef)
-ROUTED = dict(INFINIBAND, gid=bytes(range(0xf0, 0x100)), gid_index=255, hop_limit=255)
 SENDING = dict(psn=0x765432, ack_timeout=16, retries=7, rnr_retries=6)
 
 VECTORS = [
@@ -183,7 +181,6 @@ VECTORS = [
     ('init', init(0x012345, 2)),
     ('rtr_ethernet', rtr(0x012345, ETHERNET)),
     ('rtr_infiniband', rtr(0x012345, INFINIBAND)),
-    ('rtr_routed', rtr(0x012345, ROUTED)),
     ('rts', rts(0xfedcba, SENDING)),
     ('error', command(16, 0x507).field(8, 23, 0, 0xabcdef)),
     ('element_linked', element(0x0102)),

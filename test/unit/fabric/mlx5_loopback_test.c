@@ -26,8 +26,7 @@ static void make_peer(unsigned which)
                                     .srq = srq,
                                     .qp_type = IBV_QPT_RC,
                                     .cap = {.max_send_wr = 1, .max_send_sge = 1}};
-    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTR,
-                                     .path_mtu = IBV_MTU_1024,
+    struct ibv_qp_attr attributes = {.path_mtu = IBV_MTU_1024,
                                      .dest_qp_num = sender->numbers[which],
                                      .rq_psn = sender->psn,
                                      .max_dest_rd_atomic = 16,
@@ -36,7 +35,7 @@ static void make_peer(unsigned which)
     peers[which] = ibv_create_qp(device->pd, &init);
     assert_non_null(peers[which]);
     assert_int_equal(verbs_pair_init(peers[which], device->port, IBV_ACCESS_REMOTE_READ), 0);
-    assert_int_equal(verbs_pair_rtr(peers[which], &attributes), 0);
+    assert_int_equal(verbs_pair_connect(peers[which], &attributes), 0);
 }
 
 static void post_slots(uint32_t count)

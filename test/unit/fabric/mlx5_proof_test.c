@@ -171,15 +171,21 @@ static int teardown(void **state)
     return 0;
 }
 
+static struct ibv_qp_attr peer_of(uint8_t mtu)
+{
+    return (struct ibv_qp_attr){
+        .ah_attr = {.port_num = 2, .is_global = 1, .grh.dgid.raw = {[15] = 9}},
+        .path_mtu = mtu,
+        .max_dest_rd_atomic = 16,
+        .min_rnr_timer = 4};
+}
+
 static int run(uint32_t mtu_bytes, const char **reason)
 {
     const struct mlx5_proof proof = {
         .channel = &firmware.channel,
         .sender = &player.base,
-        .peer = {.path = {.port = 2, .is_ethernet = true, .udp_port = 0xc000, .gid = {[15] = 9}},
-                 .mtu = (uint8_t)(1 + __builtin_ctz(mtu_bytes / 256)),
-                 .log_reads = 4,
-                 .rnr_timer = 4},
+        .peer = peer_of((uint8_t)(1 + __builtin_ctz(mtu_bytes / 256))),
         .mtu_bytes = mtu_bytes,
         .memory = memory,
         .key = KEY,
@@ -227,17 +233,14 @@ TEST(a_nic_that_does_what_is_needed_passes)
 TEST(the_pairs_are_told_of_the_senders)
 {
     const char *reason = NULL;
-    const struct mlx5_peer peer = {
-        .path = {.port = 2, .is_ethernet = true, .udp_port = 0xc000, .gid = {[15] = 9}},
-        .qp = SENDER_NUMBER + 1,
-        .psn = SENDER_PSN,
-        .mtu = 3,
-        .log_reads = 4,
-        .rnr_timer = 4};
+    const struct mlx5_hop hop = {.mac = {2, 1, 2, 3, 4, 5}, .limit = 61};
+    struct ibv_qp_attr peer = peer_of(3);
     uint8_t in[MLX5_MODIFY_QP_IN_BYTES];
     unsigned found = 0;
     assert_int_equal(run(1024, &reason), 0);
-    mlx5_encode_rtr(FIRST_PAIR + 2, &peer, in);
+    peer.dest_qp_num = SENDER_NUMBER + 1;
+    peer.rq_psn = SENDER_PSN;
+    mlx5_encode_rtr(FIRST_PAIR + 2, &peer, &hop, in);
     for (unsigned i = 0; i < firmware.count; i++)
         found += memcmp(firmware.calls[i].in, in, sizeof in) == 0;
     assert_int_equal(found, 1);

@@ -28,12 +28,6 @@ static const struct mlx5_queue_layout small_queue = {.pd = 1,
                                                      .log_elements = 15,
                                                      .log_strides = 12,
                                                      .log_stride_bytes = 7};
-static const struct mlx5_peer infiniband = {.path = {.port = 2, .lid = 0xbeef},
-                                            .qp = 0xffffff,
-                                            .psn = 1,
-                                            .mtu = 5,
-                                            .log_reads = 7,
-                                            .rnr_timer = 31};
 
 /* Encodes into an array of exactly the golden one's length, all of which must be written. */
 #define GOLDEN(golden, encode)                                                                     \
@@ -81,32 +75,31 @@ TEST(queue_pairs_and_their_moves_are_their_golden_bytes)
                                           .sends = {0x55667788, 0x0102030405060708},
                                           .counter = {0x99aabbcc, 0x0807060504030200},
                                           .log_sends = 6};
-    const struct mlx5_peer ethernet = {
-        .path = {.port = 1,
-                 .is_ethernet = true,
-                 .gid_index = 3,
-                 .gid = {[10] = 0xff, 0xff, 0x0a, 0x01, 0x01, 0x02},
-                 .mac = {0x02, 0x42, 0x0a, 0x0b, 0x0c, 0x0d},
-                 .hop_limit = 64,
-                 .udp_port = 0xc123},
-        .qp = 0x00a1b2,
-        .psn = 0xfffffe,
-        .mtu = 3,
-        .log_reads = 4,
-        .rnr_timer = 4,
+    const struct mlx5_hop hop = {.mac = {0x02, 0x42, 0x0a, 0x0b, 0x0c, 0x0d}, .limit = 64};
+    const struct ibv_qp_attr ethernet = {
+        .ah_attr = {.port_num = 1,
+                    .is_global = 1,
+                    .grh = {.sgid_index = 3,
+                            .dgid.raw = {[10] = 0xff, 0xff, 0x0a, 0x01, 0x01, 0x02}}},
+        .dest_qp_num = 0x00a1b2,
+        .rq_psn = 0xfffffe,
+        .path_mtu = 3,
+        .max_dest_rd_atomic = 16,
+        .min_rnr_timer = 4,
     };
-    const struct mlx5_sending sending = {
-        .psn = 0x765432, .ack_timeout = 16, .retries = 7, .rnr_retries = 6};
-    struct mlx5_peer routed = infiniband;
+    const struct ibv_qp_attr infiniband = {.ah_attr = {.port_num = 2, .dlid = 0xbeef},
+                                           .dest_qp_num = 0xffffff,
+                                           .rq_psn = 1,
+                                           .path_mtu = 5,
+                                           .max_dest_rd_atomic = 255,
+                                           .min_rnr_timer = 31};
+    const struct ibv_qp_attr sending = {
+        .sq_psn = 0x765432, .timeout = 16, .retry_cnt = 7, .rnr_retry = 6};
 
-    for (int i = 0; i < 16; i++)
-        routed.path.gid[i] = (uint8_t)(0xf0 + i);
-    routed.path.gid_index = routed.path.hop_limit = 255;
     GOLDEN(golden_create_qp, mlx5_encode_create_qp(&pair, out));
     GOLDEN(golden_init, mlx5_encode_init(0x012345, 2, out));
-    GOLDEN(golden_rtr_ethernet, mlx5_encode_rtr(0x012345, &ethernet, out));
-    GOLDEN(golden_rtr_infiniband, mlx5_encode_rtr(0x012345, &infiniband, out));
-    GOLDEN(golden_rtr_routed, mlx5_encode_rtr(0x012345, &routed, out));
+    GOLDEN(golden_rtr_ethernet, mlx5_encode_rtr(0x012345, &ethernet, &hop, out));
+    GOLDEN(golden_rtr_infiniband, mlx5_encode_rtr(0x012345, &infiniband, &hop, out));
     GOLDEN(golden_rts, mlx5_encode_rts(0xfedcba, &sending, out));
     GOLDEN(golden_error, mlx5_encode_error(0xabcdef, out));
 }
