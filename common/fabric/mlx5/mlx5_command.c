@@ -104,17 +104,10 @@ int mlx5_decode_query(const void *answer, size_t bytes, struct mlx5_capabilities
 
 /* --- the queue --- */
 
-bool mlx5_queue_is_valid(const struct mlx5_queue_layout *queue)
-{
-    return queue->log_elements >= 6 && queue->log_elements <= 15 && queue->log_strides >= 9 &&
-           queue->log_strides <= 16 && queue->log_stride_bytes >= 6 &&
-           queue->log_stride_bytes <= 13 && queue->counter.at % 8 == 0 && queue->pd >> 24 == 0 &&
-           queue->cq >> 24 == 0;
-}
-
 static void put_work_queue(uint8_t *out, uint32_t base, const struct mlx5_queue_layout *queue)
 {
-    ASSERT(mlx5_queue_is_valid(queue));
+    ASSERT(queue->log_elements >= 6 && queue->log_elements <= 15 && queue->log_strides >= 9 &&
+           queue->log_stride_bytes >= 6 && queue->counter.at % 8 == 0);
     PUT(out, base, wq, wq_type, MLX5_WQ_TYPE_LINKED_LIST_STRIDING_RQ);
     PUT(out, base, wq, pd, queue->pd);
     PUT(out, base, wq, dbr_addr, queue->counter.at);
@@ -265,8 +258,8 @@ int mlx5_decode_status(const void *answer, size_t bytes, uint32_t *syndrome)
     if (bytes < MLX5_OUT_BYTES)
         return ROWAN_EFORMAT;
     if (syndrome)
-        *syndrome = GET(answer, 0, create_qp_out, syndrome);
-    return GET(answer, 0, create_qp_out, status) ? ROWAN_EUNSUPPORTED : 0;
+        *syndrome = GET(answer, 0, mbox_out, syndrome);
+    return GET(answer, 0, mbox_out, status) ? ROWAN_EUNSUPPORTED : 0;
 }
 
 int mlx5_decode_number(const void *answer, size_t bytes, uint32_t *number, uint32_t *syndrome)

@@ -47,9 +47,6 @@ struct mlx5_queue_layout {
     uint8_t log_stride_bytes;  /* 6 to 13 */
 };
 
-/* Is it one that the fields can hold? The encoders assert it. */
-bool mlx5_queue_is_valid(const struct mlx5_queue_layout *queue);
-
 void mlx5_encode_create_xrq(const struct mlx5_queue_layout *queue,
                             uint8_t out[static MLX5_CREATE_XRQ_IN_BYTES]);
 void mlx5_encode_create_rmp(const struct mlx5_queue_layout *queue,

@@ -155,6 +155,19 @@ static int resolve(struct mlx5_channel *channel, const struct ibv_ah_attr *to, s
     return error;
 }
 
+static void close_devx(struct mlx5_channel *channel)
+{
+    struct mlx5_devx *devx = devx_of(channel);
+
+    if (devx->events)
+        mlx5dv_devx_destroy_event_channel(devx->events);
+    if (devx->uar)
+        mlx5dv_devx_free_uar(devx->uar);
+    if (devx->ring)
+        ibv_destroy_cq(ibv_cq_ex_to_cq(devx->ring));
+    free(devx);
+}
+
 /* --- what exists before the queue --- */
 
 static int query(struct mlx5_devx *devx, const char **reason)
@@ -239,6 +252,7 @@ int mlx5_devx_open(struct ibv_context *context, struct ibv_pd *pd, struct mlx5_c
     *devx = (struct mlx5_devx){
         .channel = {.execute = execute,
                     .destroy = destroy,
+                    .close = close_devx,
                     .map = map,
                     .unmap = unmap,
                     .watch = watch,
@@ -255,24 +269,9 @@ int mlx5_devx_open(struct ibv_context *context, struct ibv_pd *pd, struct mlx5_c
     if (!error)
         error = open_events(devx, reason);
     if (error) {
-        mlx5_devx_close(&devx->channel);
+        close_devx(&devx->channel);
         return error;
     }
     *out = &devx->channel;
     return 0;
-}
-
-void mlx5_devx_close(struct mlx5_channel *channel)
-{
-    struct mlx5_devx *devx = channel ? devx_of(channel) : NULL;
-
-    if (!devx)
-        return;
-    if (devx->events)
-        mlx5dv_devx_destroy_event_channel(devx->events);
-    if (devx->uar)
-        mlx5dv_devx_free_uar(devx->uar);
-    if (devx->ring)
-        ibv_destroy_cq(ibv_cq_ex_to_cq(devx->ring));
-    free(devx);
 }

@@ -10,7 +10,4 @@
 int mlx5_devx_open(struct ibv_context *context, struct ibv_pd *pd, struct mlx5_channel **out,
                    const char **reason);
 
-/* All objects are destroyed. NULL is fine. */
-void mlx5_devx_close(struct mlx5_channel *channel);
-
 #endif

@@ -14,10 +14,10 @@
  * memory that user space registered): wq.dbr_umem_id, wq.wq_umem_id, qpc.dbr_umem_id,
  * create_qp_in.wq_umem_offset and .wq_umem_id, cmd_hca_cap.ib_striding_wq. */
 #define MLX5_LAYOUT(X)                                                                             \
+    X(mbox_out, status, 0x0, 8)                                                                    \
+    X(mbox_out, syndrome, 0x20, 32)                                                                \
     X(query_hca_cap_in, opcode, 0x0, 16)                                                           \
     X(query_hca_cap_in, op_mod, 0x30, 16)                                                          \
-    X(query_hca_cap_out, status, 0x0, 8)                                                           \
-    X(query_hca_cap_out, syndrome, 0x20, 32)                                                       \
     X(query_hca_cap_out, capability, 0x80, 0x8000)                                                 \
     X(cmd_hca_cap, ib_striding_wq, 0x205, 1)                                                       \
     X(cmd_hca_cap, log_max_rmp, 0x383, 5)                                                          \
@@ -28,8 +28,6 @@
                                                                                                    \
     X(create_xrq_in, opcode, 0x0, 16)                                                              \
     X(create_xrq_in, xrq_context, 0x80, 0xa00)                                                     \
-    X(create_xrq_out, status, 0x0, 8)                                                              \
-    X(create_xrq_out, syndrome, 0x20, 32)                                                          \
     X(create_xrq_out, xrqn, 0x48, 24)                                                              \
     X(xrqc, topology, 0x14, 4)                                                                     \
     X(xrqc, offload, 0x1c, 4)                                                                      \
@@ -41,8 +39,6 @@
                                                                                                    \
     X(create_rmp_in, opcode, 0x0, 16)                                                              \
     X(create_rmp_in, ctx, 0x100, 0x780)                                                            \
-    X(create_rmp_out, status, 0x0, 8)                                                              \
-    X(create_rmp_out, syndrome, 0x20, 32)                                                          \
     X(create_rmp_out, rmpn, 0x48, 24)                                                              \
     X(rmpc, state, 0x8, 4)                                                                         \
     X(rmpc, wq, 0x180, 0x600)                                                                      \
@@ -64,29 +60,17 @@
     X(create_qp_in, wq_umem_offset, 0x800, 64)                                                     \
     X(create_qp_in, wq_umem_id, 0x840, 32)                                                         \
     X(create_qp_in, wq_umem_valid, 0x860, 1)                                                       \
-    X(create_qp_out, status, 0x0, 8)                                                               \
-    X(create_qp_out, syndrome, 0x20, 32)                                                           \
     X(create_qp_out, qpn, 0x48, 24)                                                                \
-    X(rst2init_qp_in, opcode, 0x0, 16)                                                             \
     X(rst2init_qp_in, qpn, 0x48, 24)                                                               \
     X(rst2init_qp_in, qpc, 0xc0, 0x740)                                                            \
-    X(rst2init_qp_out, status, 0x0, 8)                                                             \
-    X(rst2init_qp_out, syndrome, 0x20, 32)                                                         \
     X(init2rtr_qp_in, opcode, 0x0, 16)                                                             \
     X(init2rtr_qp_in, qpn, 0x48, 24)                                                               \
     X(init2rtr_qp_in, opt_param_mask, 0x80, 32)                                                    \
     X(init2rtr_qp_in, qpc, 0xc0, 0x740)                                                            \
-    X(init2rtr_qp_out, status, 0x0, 8)                                                             \
-    X(init2rtr_qp_out, syndrome, 0x20, 32)                                                         \
-    X(rtr2rts_qp_in, opcode, 0x0, 16)                                                              \
     X(rtr2rts_qp_in, qpn, 0x48, 24)                                                                \
     X(rtr2rts_qp_in, qpc, 0xc0, 0x740)                                                             \
-    X(rtr2rts_qp_out, status, 0x0, 8)                                                              \
-    X(rtr2rts_qp_out, syndrome, 0x20, 32)                                                          \
     X(qp_2err_in, opcode, 0x0, 16)                                                                 \
     X(qp_2err_in, qpn, 0x48, 24)                                                                   \
-    X(qp_2err_out, status, 0x0, 8)                                                                 \
-    X(qp_2err_out, syndrome, 0x20, 32)                                                             \
                                                                                                    \
     X(qpc, st, 0x8, 8)                                                                             \
     X(qpc, pm_state, 0x13, 2)                                                                      \

@@ -241,7 +241,8 @@ static void close_probe(struct probe *probe)
 {
     mlx5_loopback_close(probe->sender);
     verbs_buffer_close(&probe->memory);
-    mlx5_devx_close(probe->channel);
+    if (probe->channel)
+        probe->channel->close(probe->channel);
 }
 
 static int run_probe(const struct verbs_device *device, struct probe *probe, const char **reason)

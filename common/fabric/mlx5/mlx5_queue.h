@@ -41,6 +41,8 @@ struct mlx5_channel {
                  uint64_t cookie);
     bool (*failure)(struct mlx5_channel *channel, uint64_t *cookie);
 
+    void (*close)(struct mlx5_channel *channel); /* all objects are destroyed */
+
     /* Errors: ROWAN_EUNREACHABLE. */
     int (*resolve)(struct mlx5_channel *channel, const struct ibv_ah_attr *to,
                    struct mlx5_hop *hop);

@@ -1,9 +1,7 @@
 /* shm.h - what the files of the shm backend share; nobody else includes it but its tests.
  *
- *   shm_fabric.c   fabric and endpoints: open, close, sleep
- *   shm_poll.c     the steps of a poll and of a flush; how long to sleep
- *   shm_conn.c     a connection's slot, memory and doorbell
- *   shm_connect.c  the handshake
+ *   shm_fabric.c   fabric and endpoints: open, close; the steps of a poll and of a flush; sleep
+ *   shm_connect.c  a connection's slot, memory and doorbell; the handshake
  *   shm_socket.c   addresses, sockets, passed descriptors, sealed memory
  *   shm_message.c  message rings
  *   shm_rowan.c    the sender's side of claims
@@ -82,7 +80,6 @@ struct shm_source {
 struct shm_out {
     struct shm_ring *ring;
     uint8_t *data;
-    uint64_t bytes;
     uint64_t tail;      /* written up to here */
     uint64_t published; /* and visible to the receiver up to here */
     uint64_t head;      /* as last seen */
@@ -95,7 +92,6 @@ struct shm_out {
 struct shm_in {
     struct shm_ring *ring;
     const uint8_t *data;
-    uint64_t bytes;
     uint64_t cursor;    /* read up to here */
     uint64_t head;      /* released up to here */
     uint64_t published; /* and known to the sender up to here */
@@ -152,31 +148,10 @@ struct shm_conn {
     struct shm_in in;
 };
 
-/* --- shm_fabric.c --- */
-/* Takes what was rung off the eventfd. */
-void shm_drain(struct shm_endpoint *endpoint);
-
 #define SHM_TAG_WAKE (UINT64_MAX - 2)
 #define SHM_WATCHED  (EPOLLIN | EPOLLRDHUP) /* not edge-triggered */
 
-/* --- shm_poll.c --- */
-unsigned shm_poll_step(struct endpoint *endpoint, struct fabric_event *events, unsigned max);
-unsigned shm_move(struct conn *conn, struct fabric_event *events, unsigned max);
-bool shm_has_work(const struct conn *conn);
-bool shm_is_drained(const struct conn *conn);
-void shm_push(struct conn *conn);
-uint64_t shm_interval_ns(const struct endpoint *endpoint);
-
-/* --- shm_conn.c --- */
-
-/* A connection in a slot of its own. Errors: ROWAN_ENOMEM ETOOMANY. */
-int shm_conn_create(struct shm_endpoint *endpoint, bool active, struct shm_conn **out);
-
-/* Maps the peer's doorbell and lays the rings over the channel. Owns the descriptors on success.
- * Errors: ROWAN_ENOMEM EFORMAT. */
-int conn_attach(struct shm_conn *conn, int door_fd, int event_fd, uint32_t peer_slot);
-int conn_map_channel(struct shm_conn *conn, int fd, uint32_t ring_bytes);
-
+/* --- shm_connect.c --- */
 void shm_conn_stop(struct conn *conn);
 bool shm_conn_release(
     struct conn *conn); /* false: a sync is under way, which it would have to wait for */
@@ -185,7 +160,6 @@ void shm_conn_destroy(struct conn *conn);
 /* Tells the peer that there is something on this connection. */
 void conn_ring(struct shm_conn *conn);
 
-/* --- shm_connect.c --- */
 int shm_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                 uint64_t context, struct fabric_conn **out);
 void connect_accept(struct shm_endpoint *endpoint);

@@ -1,4 +1,4 @@
-/* shm_connect.c - the handshake. It runs inside fabric_poll, one step at a time.
+/* shm_connect.c - a connection's slot and memory, the doorbell of its peer, and the handshake. It runs inside fabric_poll, one step at a time.
  *
  *   connector                                      acceptor
  *   1 makes the channel, connects the socket
@@ -15,6 +15,11 @@
  * 1. A descriptor that came is either owned by the connection or closed when the step returns.
  * 2. Nonsense costs the peer its connection and us one log line.
  * 3. A handshake ends within SHM_HANDSHAKE_NS: a stopped peer leaves nothing behind.
+ * 4. A dead connection's socket is closed at once. All else is given back by a later poll (conn.h), and not before a
+ *    sync that is under way has ended, because nothing waits for it.
+ * 5. A doorbell rung by one peer is never lost by another that was stopped in the middle: the one
+ *    who wakes a sleeper writes the eventfd first and only then takes the sleep's number away, and
+ *    takes away no other sleep's number. A peer that finds the number writes, too.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -51,18 +56,155 @@ static uint64_t conn_tag(const struct shm_conn *conn)
     return conn->serial << 16 | conn->slot;
 }
 
+/* --- a connection's slot and memory --- */
+
+static bool find_slot(const struct shm_endpoint *endpoint, uint32_t *out)
+{
+    for (uint32_t i = 0; i < SHM_MAX_CONNS; i++) {
+        if (!endpoint->conns[i]) {
+            *out = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A connection in a slot of its own. Errors: ROWAN_ENOMEM ETOOMANY. */
+static int conn_create(struct shm_endpoint *endpoint, bool active, struct shm_conn **out)
+{
+    struct shm_conn *conn;
+    uint32_t slot;
+
+    if (!find_slot(endpoint, &slot))
+        return ROWAN_ETOOMANY;
+    conn = calloc(1, sizeof *conn);
+    if (!conn)
+        return ROWAN_ENOMEM;
+    conn->endpoint = endpoint;
+    conn->zone_member = -1;
+    conn->slot = slot;
+    conn->serial = endpoint->serial++;
+    conn->socket_fd = -1;
+    conn->channel_fd = -1;
+    conn->peer_event_fd = -1;
+    endpoint->conns[slot] = conn;
+    conn_init(&conn->base, &endpoint->base, active);
+    *out = conn;
+    return 0;
+}
+
+/* Maps the peer's doorbell. Errors: ROWAN_ENOMEM EFORMAT. */
+static int attach(struct shm_conn *conn, struct gift *gift, uint32_t peer_slot)
+{
+    void *door;
+    int error;
+
+    if (peer_slot >= SHM_MAX_CONNS || !is_eventfd(gift->fds[1]))
+        return ROWAN_EFORMAT;
+    error = memory_map(gift->fds[0], sizeof(struct shm_doorbell), &door);
+    if (error)
+        return error;
+    conn->peer_door = door;
+    conn->peer_event_fd = gift->fds[1];
+    conn->peer_slot = peer_slot;
+    gift->fds[1] = -1;
+    return 0;
+}
+
+/* Lays the rings over the channel. */
+static void lay_rings(struct shm_conn *conn, struct shm_channel *channel)
+{
+    const unsigned out = conn->base.active ? 0 : 1, in = 1 - out;
+
+    conn->channel = channel;
+    conn->out.ring = &channel->ring[out];
+    conn->out.data = channel->data[out];
+    conn->in.ring = &channel->ring[in];
+    conn->in.data = channel->data[in];
+}
+
+/* A closed socket tells the peer that we store no more: the state has been set before. */
+static void drop_socket(struct shm_conn *conn)
+{
+    struct shm_zone *zone = conn->endpoint->zone;
+
+    if (conn->socket_fd < 0)
+        return;
+    if (zone && conn->zone_member >= 0) {
+        epoll_ctl(conn->endpoint->base.epoll_fd, EPOLL_CTL_DEL, conn->socket_fd, NULL);
+        zone_leave(zone, conn->zone_member, conn->socket_fd);
+    } else {
+        close(conn->socket_fd);
+    }
+    conn->zone_member = -1;
+    conn->socket_fd = -1;
+}
+
+void shm_conn_stop(struct conn *base)
+{
+    struct shm_conn *conn = (struct shm_conn *)base;
+
+    drop_socket(conn);
+    if (base->state == CONN_DEAD)
+        conn->endpoint->conns[conn->slot] = NULL;
+}
+
+/* 4 */
+bool shm_conn_release(struct conn *base)
+{
+    struct shm_conn *conn = (struct shm_conn *)base;
+
+    in_free_buffers(conn);
+    return conn->endpoint->base.closing || !conn->rowan || !shm_rowan_is_syncing(conn->rowan);
+}
+
+void shm_conn_destroy(struct conn *base)
+{
+    struct shm_conn *conn = (struct shm_conn *)base;
+
+    shm_rowan_destroy(conn->rowan);
+    if (conn->channel)
+        munmap(conn->channel, sizeof *conn->channel);
+    close_fd(conn->channel_fd);
+    if (conn->peer_door)
+        munmap(conn->peer_door, sizeof *conn->peer_door);
+    close_fd(conn->peer_event_fd);
+    free(conn->out.staging);
+    free(conn->directory);
+    free(conn);
+}
+
+void conn_ring(struct shm_conn *conn)
+{
+    struct shm_doorbell *door = conn->peer_door;
+    const uint32_t word = conn->peer_slot / 64;
+    const uint64_t one = 1;
+    ssize_t written;
+    uint32_t sleep;
+
+    atomic_fetch_or_explicit(&door->ready[word], one << (conn->peer_slot % 64),
+                             memory_order_seq_cst);
+    if (!(atomic_load_explicit(&door->summary, memory_order_seq_cst) & one << word))
+        atomic_fetch_or_explicit(&door->summary, one << word, memory_order_seq_cst);
+    sleep = atomic_load_explicit(&door->sleeping, memory_order_seq_cst);
+    if (sleep == 0)
+        return;
+    written = write(conn->peer_event_fd, &one, sizeof one);    /* 5 */
+    ASSERT(written == (ssize_t)sizeof one || errno == EAGAIN); /* full is readable, too */
+    atomic_compare_exchange_strong_explicit(&door->sleeping, &sleep, 0, memory_order_seq_cst,
+                                            memory_order_relaxed);
+}
+
 /* --- the active side --- */
 
 static int channel_create(struct shm_conn *conn)
 {
     void *memory;
-    int error =
-        memory_create("rowan-channel", channel_bytes(SHM_RING_BYTES), &conn->channel_fd, &memory);
+    int error = memory_create("rowan-channel", sizeof *conn->channel, &conn->channel_fd, &memory);
 
-    if (error)
-        return error;
-    conn->channel = memory;
-    return conn_map_channel(conn, conn->channel_fd, SHM_RING_BYTES);
+    if (!error)
+        lay_rings(conn, memory);
+    return error;
 }
 
 static int hello_send(struct shm_conn *conn)
@@ -147,10 +289,9 @@ static int welcome_take(struct shm_conn *conn, const struct shm_welcome *welcome
         return ROWAN_EFORMAT;
     error = greeting_unpack(conn->base.base.endpoint, &welcome->identity, &conn->base.peer);
     if (!error)
-        error = conn_attach(conn, gift->fds[0], gift->fds[1], welcome->slot);
+        error = attach(conn, gift, welcome->slot);
     if (error)
         return error;
-    gift->fds[0] = gift->fds[1] = -1;
     return welcome->has_zone ? welcome_zone(conn, welcome, gift) : 0;
 }
 
@@ -191,7 +332,7 @@ int shm_connect(struct fabric_endpoint *base, const char *address, uint32_t inde
     error = address_parse(address, &directory, name);
     if (error)
         return error;
-    error = shm_conn_create(endpoint, true, &conn);
+    error = conn_create(endpoint, true, &conn);
     if (error) {
         free(directory);
         return error;
@@ -215,6 +356,7 @@ int shm_connect(struct fabric_endpoint *base, const char *address, uint32_t inde
 static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, struct gift *gift)
 {
     const struct fabric_endpoint *base = conn->base.base.endpoint;
+    void *memory;
     int error;
 
     if (hello->magic != SHM_MAGIC)
@@ -222,20 +364,19 @@ static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, stru
     error = greeting_choose("shm", LAYOUTS, hello->layouts, &conn->base.layout);
     if (error)
         return error;
-    if (gift->count != HELLO_FDS || hello->identity.kind == 0)
+    if (gift->count != HELLO_FDS || hello->identity.kind == 0 ||
+        hello->ring_bytes != SHM_RING_BYTES)
         return ROWAN_EFORMAT;
     error = greeting_unpack(base, &hello->identity, &conn->base.peer);
     if (!error)
         error = fabric_admit_peer(base, &conn->base.peer);
     if (!error)
-        error = conn_attach(conn, gift->fds[0], gift->fds[1], hello->slot);
+        error = attach(conn, gift, hello->slot);
+    if (!error)
+        error = memory_map(gift->fds[2], sizeof *conn->channel, &memory);
     if (error)
         return error;
-    gift->fds[0] = gift->fds[1] = -1;
-    error = conn_map_channel(conn, gift->fds[2], hello->ring_bytes);
-    if (error)
-        return error;
-    gift->fds[2] = -1;
+    lay_rings(conn, memory);
     conn_supersede(&conn->base);
     if (conn->endpoint->zone && conn->base.peer.kind == FABRIC_SERVER)
         error = zone_join(conn->endpoint->zone, conn, &conn->zone_member);
@@ -319,7 +460,7 @@ void connect_accept(struct shm_endpoint *endpoint)
             pause_listening(endpoint, errno);
             return;
         }
-        if (shm_conn_create(endpoint, false, &conn)) {
+        if (conn_create(endpoint, false, &conn)) {
             close(fd);
             continue;
         }

@@ -54,13 +54,8 @@ struct shm_ring {
 
 struct shm_channel {
     struct shm_ring ring[2]; /* 0: from the connector, 1: to it */
-    _Alignas(SHM_PAGE) uint8_t data[];
+    _Alignas(SHM_PAGE) uint8_t data[2][SHM_RING_BYTES];
 };
-
-static inline uint64_t channel_bytes(uint32_t ring_bytes)
-{
-    return sizeof(struct shm_channel) + 2 * (uint64_t)ring_bytes;
-}
 
 /* --- landing zone --- */
 
@@ -201,7 +196,7 @@ enum { HELLO_FDS = 3, WELCOME_FDS = 2, WELCOME_ZONE_FDS = 4, SHM_MAX_FDS = 4 };
 
 static_assert(sizeof(struct shm_doorbell) == 128 + SHM_MAX_CONNS / 8, "shared layout");
 static_assert(sizeof(struct shm_ring) == 192, "shared layout");
-static_assert(sizeof(struct shm_channel) == SHM_PAGE, "shared layout");
+static_assert(offsetof(struct shm_channel, data) == SHM_PAGE, "shared layout");
 static_assert(offsetof(struct zone_control, senders) == 192, "shared layout");
 static_assert(sizeof(struct zone_sender) == SHM_LINE, "shared layout");
 static_assert(sizeof(struct zone_slot) == 128 + 8 * ZONE_CLAIMS, "shared layout");

@@ -45,7 +45,7 @@ static uint32_t padded(uint32_t bytes)
 
 static uint64_t room_by(const struct shm_out *out)
 {
-    return out->bytes - (out->tail - out->head);
+    return SHM_RING_BYTES - (out->tail - out->head);
 }
 
 /* Takes over the head that the receiver has set. */
@@ -79,13 +79,13 @@ static bool has_room(struct shm_conn *conn, uint64_t need)
 
 static uint64_t to_end(const struct shm_out *out)
 {
-    return out->bytes - (out->tail & (out->bytes - 1));
+    return SHM_RING_BYTES - (out->tail & (SHM_RING_BYTES - 1));
 }
 
 /* Where the record at the tail lies. */
 static uint8_t *record_at_tail(const struct shm_out *out)
 {
-    return out->data + (out->tail & (out->bytes - 1));
+    return out->data + (out->tail & (SHM_RING_BYTES - 1));
 }
 
 static void write_header(uint8_t *record, uint32_t bytes, enum record_kind kind)
@@ -249,7 +249,7 @@ int shm_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned co
 {
     struct shm_conn *conn = (struct shm_conn *)base;
     struct shm_out *out = &conn->out;
-    const uint64_t tail = out->tail, at = tail & (out->bytes - 1);
+    const uint64_t tail = out->tail, at = tail & (SHM_RING_BYTES - 1);
     uint8_t *const record = out->data + at;
     uint32_t bytes;
 
@@ -257,7 +257,7 @@ int shm_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned co
         return send_any(conn, iov, count);
     const uint64_t need = RECORD_HEADER + padded(bytes);
 
-    if (out->bytes - at < need || room_by(out) < need)
+    if (SHM_RING_BYTES - at < need || room_by(out) < need)
         return send_any(conn, iov, count);
     out->tail = tail + need;
     write_header(record, bytes, RECORD_WHOLE);
@@ -451,7 +451,7 @@ static enum look take_other(struct shm_conn *conn, uint64_t kind, const uint8_t 
 static inline enum look take_next(struct shm_conn *conn, uint64_t avail, struct fabric_event *event)
 {
     struct shm_in *in = &conn->in;
-    const uint64_t at = in->cursor & (in->bytes - 1);
+    const uint64_t at = in->cursor & (SHM_RING_BYTES - 1);
     const uint8_t *place = in->data + at;
     const uint64_t header = *(const volatile uint64_t *)(const void *)place;
     const uint32_t bytes = (uint32_t)header;
@@ -459,7 +459,7 @@ static inline enum look take_next(struct shm_conn *conn, uint64_t avail, struct 
 
     if (in->fifo_tail - in->fifo_head == SHM_FIFO)
         return LOOK_NOTHING;
-    if (record > avail || record > in->bytes - at)
+    if (record > avail || record > SHM_RING_BYTES - at)
         return LOOK_NONSENSE;
     if (header >> 32 != RECORD_WHOLE)
         return take_other(conn, header >> 32, place, bytes, event);
@@ -479,8 +479,8 @@ unsigned in_poll(struct shm_conn *conn, struct fabric_event *events, unsigned ma
     enum look look = LOOK_PART;
     unsigned count = 0;
 
-    if (tail - in->published > in->bytes || tail - in->published < in->cursor - in->published ||
-        tail % 8 != 0)
+    if (tail - in->published > SHM_RING_BYTES ||
+        tail - in->published < in->cursor - in->published || tail % 8 != 0)
         look = LOOK_NONSENSE;
     while (count < max && in->cursor != tail && (look == LOOK_PART || look == LOOK_MESSAGE)) {
         events->kind = FABRIC_MESSAGE;

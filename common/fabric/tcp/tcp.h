@@ -1,17 +1,13 @@
 /* tcp.h - what the files of the tcp backend share; nobody else includes it but its tests.
  *
- *   tcp_fabric.c   fabric and endpoints: open, close, sleep
- *   tcp_poll.c     the steps of a poll and of a flush; how long to sleep
- *   tcp_conn.c     a connection's memory and sockets
- *   tcp_connect.c  the handshake
+ *   tcp_fabric.c   fabric and endpoints: open, close; the steps of a poll and of a flush; how long to sleep
+ *   tcp_connect.c  a connection's memory and sockets; the handshake
  *   tcp_socket.c   addresses, sockets and their options
  *   tcp_slab.c     memory for messages
  *   tcp_receive.c  messages in
  *   tcp_send.c     messages out
  *   tcp_rowan.c    the sender's side of Rowan sends
- *   tcp_landing.c  the receiver's side of them: from the socket into the zone
- *   tcp_zone.c     the landing zone: places, cut blocks, sealing
- *   tcp_receipt.c  fences and acknowledgements of what has landed
+ *   tcp_landing.c  the receiver's side of them: the landing zone, from the socket into it, acknowledgements
  */
 #ifndef FABRIC_TCP_H
 #define FABRIC_TCP_H
@@ -124,10 +120,9 @@ struct tcp_endpoint {
     bool listen_ready;  /* there may be somebody to accept */
     bool listen_paused; /* out of descriptors */
     uint64_t paused_ns;
-    uint64_t waited_ns;   /* when the sockets were last looked at */
-    uint64_t checked_ns;  /* when deadlines were */
-    uint64_t logged_ns;   /* when the log last said that descriptors are short; 0: never */
-    struct random random; /* for tokens */
+    uint64_t waited_ns;  /* when the sockets were last looked at */
+    uint64_t checked_ns; /* when deadlines were */
+    uint64_t logged_ns;  /* when the log last said that descriptors are short; 0: never */
 
     struct tcp_slabs slabs;
 
@@ -193,28 +188,11 @@ struct tcp_conn {
     struct tcp_landing *landing; /* passive, and we have one for the peer */
 };
 
-/* --- tcp_poll.c --- */
-unsigned tcp_poll_step(struct endpoint *endpoint, struct fabric_event *events, unsigned max);
-unsigned tcp_move(struct conn *conn, struct fabric_event *events, unsigned max);
-bool tcp_has_work(const struct conn *conn);
-bool tcp_is_drained(const struct conn *conn);
-void tcp_push(struct conn *conn);
-uint64_t tcp_interval_ns(const struct endpoint *endpoint);
-
-/* --- tcp_conn.c --- */
-
-/* Errors: ROWAN_ENOMEM. `fd` is the connection's on success. */
-int tcp_conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn **out);
-
 enum tcp_socket_kind { SOCKET_MESSAGES, SOCKET_BLOCKS }; /* one bit of a tag */
 
-/* Watches a socket of the connection. Errors: ROWAN_ETOOMANY. */
-int tcp_conn_watch(struct tcp_conn *conn, int fd, enum tcp_socket_kind kind, bool again);
-
+/* --- tcp_connect.c --- */
 void tcp_conn_stop(struct conn *conn);
 void tcp_conn_destroy(struct conn *conn);
-
-/* --- tcp_connect.c --- */
 int tcp_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                 uint64_t context, struct fabric_conn **out);
 void tcp_connect_accept(struct tcp_endpoint *endpoint);
@@ -332,31 +310,8 @@ void landing_poll(struct tcp_endpoint *endpoint);
 /* Closes those whose cut block is too old. */
 void landing_check(struct tcp_endpoint *endpoint);
 
-/* The receipt of its blocks; it has a landing. */
-struct tcp_receipt *landing_receipt(struct tcp_conn *conn);
-
-/* --- tcp_receipt.c ---
- *
- * acknowledged <= durable <= received, in whole blocks. One fence covers all that a poll has
- * read, of all connections; the acknowledgement is one count (F2). Two fences may be under way: one that
- * is being synced, and the next, which grows as long as that has not begun. */
-enum { RECEIPT_FENCES = 2 };
-
-struct tcp_receipt {
-    uint64_t received, durable, acknowledged;
-    uint32_t fence_count;
-    struct {
-        uint64_t received; /* durable when it is done */
-        struct pm_ticket ticket;
-    } fences[RECEIPT_FENCES];
-    uint32_t ack_left; /* bytes of an acknowledgement that was sent in part */
-    uint64_t ack;
-};
-
 /* Fences what arrived, and acknowledges what is durable. */
 void receipts_fence(struct tcp_endpoint *endpoint);
-
-/* --- tcp_zone.c --- */
 int tcp_zone_open(struct zone *zone);
 void tcp_zone_posted(struct zone *zone);
 void tcp_close_segment(struct zone *zone);
@@ -374,15 +329,5 @@ struct tcp_zone {
     struct zone base;
     struct zone_cursor cursor;
 };
-
-/* The place in PM of a block of `bytes` at the cursor, which moves behind it. False: no segment is
- * posted that it fits in; the cursor is behind the last one. */
-bool zone_place(const struct tcp_zone *zone, struct zone_cursor *cursor, uint32_t bytes,
-                uint64_t *offset, uint64_t *segment);
-void zone_move(struct tcp_zone *zone, struct zone_cursor cursor);
-
-/* A whole segment is posted behind the one that the cursor is in: whatever a read into the bounce
- * buffer brings finds a place, and the rest of a block that its end cuts, too. */
-bool zone_is_roomy(const struct tcp_zone *zone, struct zone_cursor cursor);
 
 #endif

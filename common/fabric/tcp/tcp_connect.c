@@ -1,4 +1,4 @@
-/* tcp_connect.c - the handshake. Each side reads no more than the other's greeting before it answers,
+/* tcp_connect.c - a connection's memory and sockets, and the handshake. Each side reads no more than the other's greeting before it answers,
  * so a refusal is never lost behind unread bytes:
  *
  *   active                                     passive
@@ -15,7 +15,10 @@
  * 4. The port of a server that is gone may be the one that the kernel gives our own socket: then it
  *    connects to itself and reads its own hello. That is nobody.
  */
+#include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
@@ -26,6 +29,68 @@
 enum { ACCEPTS = 64 };
 
 #define SAY_AGAIN_NS (10 * NS_PER_S)
+
+/* --- a connection's memory and sockets --- */
+
+/* Errors: ROWAN_ENOMEM. */
+static int conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn **out)
+{
+    struct tcp_conn *conn = calloc(1, sizeof *conn);
+
+    if (!conn)
+        return ROWAN_ENOMEM;
+    conn->endpoint = endpoint;
+    conn->messages.fd = conn->blocks.fd = -1;
+    conn_init(&conn->base, &endpoint->base, active);
+    if (!active)
+        conn_list_add(&conn->base, LIST_HALF_OPEN);
+    *out = conn;
+    return 0;
+}
+
+/* Watches a socket of the connection. Errors: ROWAN_ETOOMANY. */
+static int conn_watch(struct tcp_conn *conn, int fd, enum tcp_socket_kind kind, bool again)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                                .data.u64 = (uint64_t)(uintptr_t)conn | kind};
+    const int operation = again ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+
+    return epoll_ctl(conn->endpoint->base.epoll_fd, operation, fd, &event) < 0 ? ROWAN_ETOOMANY : 0;
+}
+
+/* A forked process may hold copies of the socket and of the epoll. As long as copies live a close
+ * tells the peer nothing and leaves the socket in the epoll: so both are done here. But not when the
+ * whole endpoint is closed: it is the other process that goes on with it then. */
+static void drop_socket(struct tcp_endpoint *endpoint, struct tcp_socket *socket)
+{
+    if (socket->fd >= 0 && !endpoint->base.closing) {
+        epoll_ctl(endpoint->base.epoll_fd, EPOLL_CTL_DEL, socket->fd, NULL);
+        shutdown(socket->fd, SHUT_RDWR);
+    }
+    if (socket->fd >= 0)
+        close(socket->fd);
+    *socket = (struct tcp_socket){.fd = -1};
+}
+
+void tcp_conn_stop(struct conn *base)
+{
+    struct tcp_conn *conn = (struct tcp_conn *)base;
+
+    landing_end(conn);
+    drop_socket(conn->endpoint, &conn->messages);
+    drop_socket(conn->endpoint, &conn->blocks);
+}
+
+void tcp_conn_destroy(struct conn *base)
+{
+    struct tcp_conn *conn = (struct tcp_conn *)base;
+
+    tcp_in_fini(conn);
+    tcp_out_fini(conn);
+    landing_destroy(conn);
+    sender_destroy(conn->sender);
+    free(conn);
+}
 
 /* --- greetings --- */
 
@@ -85,7 +150,7 @@ static int dial(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_socke
         return error;
     if (kind != SOCKET_MESSAGES)
         tcp_widen(socket->fd, kind);
-    return tcp_conn_watch(conn, socket->fd, kind, false);
+    return conn_watch(conn, socket->fd, kind, false);
 }
 
 int tcp_connect(struct fabric_endpoint *base, const char *text, uint32_t index, uint64_t context,
@@ -100,7 +165,7 @@ int tcp_connect(struct fabric_endpoint *base, const char *text, uint32_t index, 
         return error;
     if (endpoint->base.counts[LIST_ALL] >= TCP_MAX_CONNS)
         return ROWAN_ETOOMANY;
-    error = tcp_conn_create(endpoint, true, &conn);
+    error = conn_create(endpoint, true, &conn);
     if (error)
         return error;
     conn->address = address;
@@ -195,7 +260,7 @@ static void answer_messages(struct tcp_conn *conn, int error)
         conn_supersede(&conn->base);
     if (!error && endpoint->zone && conn->base.peer.kind == FABRIC_SERVER) {
         error = landing_create(conn);
-        conn->token = random_u64(&endpoint->random);
+        random_entropy(&conn->token, sizeof conn->token);
         tcp_widen(conn->messages.fd, SOCKET_MESSAGES);
     }
     welcome = greeting_make(conn, GREETING_WELCOME);
@@ -223,7 +288,7 @@ static void answer_blocks(struct tcp_conn *conn)
         conn->messages.fd = -1;
         tcp_widen(first->blocks.fd, SOCKET_BLOCKS);
         welcome = greeting_make(first, GREETING_WELCOME);
-        if (tcp_conn_watch(first, first->blocks.fd, SOCKET_BLOCKS, true) == 0 &&
+        if (conn_watch(first, first->blocks.fd, SOCKET_BLOCKS, true) == 0 &&
             greeting_send(first->blocks.fd, &welcome))
             conn_opened(&first->base);
         else
@@ -308,13 +373,13 @@ void tcp_connect_accept(struct tcp_endpoint *endpoint)
             return;
         }
         if (!error) {
-            error = tcp_conn_create(endpoint, false, &conn);
+            error = conn_create(endpoint, false, &conn);
             if (error) {
                 close(fd);
             } else {
                 conn->messages.fd = fd;
                 conn->base.since_ns = endpoint->base.now_ns;
-                error = tcp_conn_watch(conn, fd, SOCKET_MESSAGES, false);
+                error = conn_watch(conn, fd, SOCKET_MESSAGES, false);
             }
         }
         if (error) {

@@ -3,6 +3,15 @@
  * sleeps on.
  *
  * A fabric does not change after its endpoints are open, so endpoints on different threads share it without a lock.
+ *
+ * A poll asks one epoll which sockets have something, and works off the connections on the lists; one that has nothing
+ * costs nothing.
+ *
+ * 1. Sockets are watched edge-triggered from their first to their last day: no call is made to change
+ *    that. What an edge said is kept in `readable` and `writable` until a read or send comes back
+ *    short.
+ * 2. Each poll reads once from each connection.
+ * 3. Blocks are read, fenced and acknowledged in every poll, whatever room there is for events.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +22,175 @@
 #include "common/base/error.h"
 #include "common/fabric/tcp/tcp.h"
 
+enum { EPOLL_EVENTS = 256 };
+
+/* --- sockets --- */
+
+static void blocks_event(struct tcp_conn *conn)
+{
+    if (conn->landing && conn->blocks.readable && !conn_is_listed(&conn->base, LIST_NO_SEGMENT))
+        conn_list_add(&conn->base, LIST_LANDING);
+    if (conn->sender && conn->blocks.readable)
+        conn_list_add(&conn->base, LIST_ACTIVE);
+    if (conn->sender && conn->blocks.writable)
+        conn_list_add(&conn->base, LIST_DIRTY);
+}
+
+static void socket_event(uint64_t tag, uint32_t what)
+{
+    struct tcp_conn *conn = (struct tcp_conn *)(uintptr_t)(tag & ~UINT64_C(1));
+    const enum tcp_socket_kind kind = (enum tcp_socket_kind)(tag & 1);
+    struct tcp_socket *socket = kind == SOCKET_BLOCKS ? &conn->blocks : &conn->messages;
+
+    if (conn->base.state >= CONN_BREAKING)
+        return;
+    if (what & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+        socket->readable = true;
+    if (what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+        socket->ended = true;
+    if (what & EPOLLOUT)
+        socket->writable = true;
+    if (conn->base.state < CONN_OPEN)
+        tcp_connect_step(conn);
+    if (conn->base.state != CONN_OPEN)
+        return;
+    if (socket == &conn->blocks) {
+        blocks_event(conn);
+        return;
+    }
+    if (socket->readable && !conn->in.stopped)
+        conn_list_add(&conn->base, LIST_ACTIVE);
+    if (socket->writable && conn->out.slab)
+        conn_list_add(&conn->base, LIST_DIRTY);
+}
+
+static void look_at_sockets(struct tcp_endpoint *endpoint)
+{
+    struct epoll_event events[EPOLL_EVENTS];
+    const int found = epoll_wait(endpoint->base.epoll_fd, events, EPOLL_EVENTS, 0);
+
+    endpoint->waited_ns = endpoint->base.now_ns;
+    endpoint->more_events = found == EPOLL_EVENTS;
+    for (int i = 0; i < found; i++) {
+        if (events[i].data.u64 == ENDPOINT_LISTENER)
+            endpoint->listen_ready = true;
+        else if (events[i].data.u64 != ENDPOINT_TIMER)
+            socket_event(events[i].data.u64, events[i].events);
+    }
+}
+
+static void check_deadlines(struct tcp_endpoint *endpoint)
+{
+    endpoint->checked_ns = endpoint->base.now_ns;
+    conn_check_handshakes(&endpoint->base, TCP_HANDSHAKE_NS);
+    landing_check(endpoint);
+    tcp_in_check(endpoint);
+    tcp_out_check(endpoint);
+}
+
+static void poll_sockets(struct tcp_endpoint *endpoint)
+{
+    const uint64_t now_ns = endpoint->base.now_ns;
+    const uint64_t since_ns = now_ns - endpoint->waited_ns;
+    const bool looks =
+        endpoint->base.armed || endpoint->more_events || since_ns == 0 || since_ns >= TCP_WAIT_NS;
+
+    if (looks)
+        look_at_sockets(endpoint);
+    if (endpoint->listen_ready)
+        tcp_connect_accept(endpoint);
+    if (endpoint->base.lists[LIST_LANDING].first)
+        landing_poll(endpoint);
+    if (looks && !endpoint->more_events && now_ns - endpoint->checked_ns >= TCP_CHECK_NS)
+        check_deadlines(endpoint);
+    if (endpoint->base.lists[LIST_FENCING].first)
+        receipts_fence(endpoint);
+}
+
+/* --- connections --- */
+
+static unsigned move(struct conn *base, struct fabric_event *events, unsigned max)
+{
+    struct tcp_conn *conn = (struct tcp_conn *)base;
+    unsigned count = 0;
+
+    if (conn->sender)
+        count += sender_poll(conn, events, max);
+    if (conn_moves(base))
+        count += tcp_in_poll(conn, events + count, max - count);
+    return count;
+}
+
+static bool is_drained(const struct conn *conn)
+{
+    return !tcp_in_has_work((const struct tcp_conn *)conn);
+}
+
+static bool has_work(const struct conn *base)
+{
+    const struct tcp_conn *conn = (const struct tcp_conn *)base;
+    const bool may_read = !conn->in.stopped && !conn_is_listed(base, LIST_NO_MEMORY);
+
+    if (base->state == CONN_BREAKING)
+        return may_read;
+    return (may_read && tcp_in_has_work(conn)) || sender_has_events(conn);
+}
+
+static unsigned step(struct endpoint *base, struct fabric_event *events, unsigned max)
+{
+    struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base;
+
+    poll_sockets(endpoint);
+    return endpoint->zone ? zone_poll_sealed(endpoint->zone, events, max) : 0;
+}
+
+static void push(struct conn *base)
+{
+    struct tcp_conn *conn = (struct tcp_conn *)base;
+
+    if (conn->out.slab)
+        tcp_out_push(conn);
+    if (conn->sender && base->state == CONN_OPEN)
+        sender_push(conn);
+}
+
+/* --- sleep --- */
+
+static bool slab_wanted(const struct tcp_slabs *slabs)
+{
+    bool wanted = false;
+
+    for (unsigned kind = 0; kind < SLAB_KINDS; kind++)
+        wanted |= slabs->wanted[kind];
+    return wanted;
+}
+
+static uint64_t interval_ns(const struct endpoint *base)
+{
+    const struct tcp_endpoint *endpoint = (const struct tcp_endpoint *)base;
+    const struct conn_list *lists = base->lists;
+
+    if (lists[LIST_ACTIVE].first || lists[LIST_LANDING].first || lists[LIST_DIRTY].first ||
+        endpoint->more_events || tcp_may_accept(endpoint))
+        return 1;
+    if (lists[LIST_FENCING].first) /* the owner of the PM is woken, who may be another */
+        return 500 * NS_PER_US;
+    if (lists[LIST_CUT].first || lists[LIST_HANDSHAKE].first || lists[LIST_NO_MEMORY].first ||
+        lists[LIST_BEGUN].first || lists[LIST_DEAD].first || endpoint->listen_ready ||
+        slab_wanted(&endpoint->slabs))
+        return TCP_PAUSE_NS;
+    return UINT64_MAX;
+}
+
 /* --- endpoint --- */
 
 static int tcp_endpoint_open(struct endpoint *base)
 {
     struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base;
     union tcp_address address = ((const struct tcp_fabric *)base->fabric)->address;
-    uint64_t seed;
     int error;
 
     endpoint->more_events = true; /* so the first poll looks */
-    random_entropy(&seed, sizeof seed);
-    random_init(&endpoint->random, seed);
     if (address.any.sa_family == 0)
         return 0;
     error = tcp_address_index(&address, base->index);
@@ -52,14 +218,14 @@ static const struct conn_backend backend = {
     .zone_posted = tcp_zone_posted,
     .close_segment = tcp_close_segment,
     .begun = tcp_zone_begun,
-    .step = tcp_poll_step,
-    .move = tcp_move,
-    .has_work = tcp_has_work,
-    .is_drained = tcp_is_drained,
-    .push = tcp_push,
+    .step = step,
+    .move = move,
+    .has_work = has_work,
+    .is_drained = is_drained,
+    .push = push,
     .stop = tcp_conn_stop,
     .destroy = tcp_conn_destroy,
-    .interval_ns = tcp_interval_ns,
+    .interval_ns = interval_ns,
 };
 
 /* --- fabric --- */

@@ -1,4 +1,5 @@
-/* tcp_landing.c - Rowan sends at the receiver: from the socket into the landing zone. A frame's head
+/* tcp_landing.c - Rowan sends at the receiver: the landing zone, the way from the socket into it, and what says that
+ * blocks have landed. A frame's head
  * tells how long its blocks are, so their places are known before they are read, and one gathered read
  * puts them there; no value is looked at.
  *
@@ -18,6 +19,16 @@
  * 4. Digest roles scan an open segment on other threads while bytes arrive in it, as they do where a
  *    NIC writes: no order is kept between the two, and only a checksum admits what was read. Here both
  *    sides are one process's, so ThreadSanitizer is told (arrival_begins).
+ *
+ * Only the endpoint's own thread writes to the zone, so all is exact:
+ *
+ * 5. sealed <= cursor.segment <= posted <= sealed + depth. The cursor is in segment `posted` only when
+ *    the zone is dry.
+ * 6. The cursor never goes back. What lies before it is placed: bytes of blocks, the space of a cut
+ *    block's rest, or the rest of a segment in which a block did not fit, or
+ *    that its owner closed.
+ * 7. A segment is sealed when the cursor has left it and no cut block lies in it. Nobody can write to
+ *    it then, so it is quiet at once.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +40,7 @@
 #include "common/fabric/tcp/tcp.h"
 
 enum {
+    FENCES = 2,
     PLAN_PIECES = 8,
     READ_MAX = 1 << 20, /* bytes planned for one read, and read of one connection in one poll */
     READS = 16,         /* likewise, calls: many where just heads are read (3) */
@@ -37,6 +49,20 @@ enum {
 /* 4. Between the two, this thread's stores are those of a NIC. */
 #define arrival_begins() tsan_writes_race()
 #define arrival_ends()   tsan_writes_race_no_more()
+
+/* acknowledged <= durable <= received, in whole blocks. One fence covers all that a poll has read, of all connections;
+ * the acknowledgement is one count (F2). Two fences may be under way: one that is being synced, and the next, which
+ * grows as long as that has not begun. */
+struct receipt {
+    uint64_t received, durable, acknowledged;
+    uint32_t fence_count;
+    struct {
+        uint64_t received; /* durable when it is done */
+        struct pm_ticket ticket;
+    } fences[FENCES];
+    uint32_t ack_left; /* bytes of an acknowledgement that was sent in part */
+    uint64_t ack;
+};
 
 struct tcp_landing {
     /* The frame: a head that is coming in, or its blocks. */
@@ -47,7 +73,7 @@ struct tcp_landing {
     uint32_t cut_left;
     uint64_t cut_offset, cut_segment, cut_since_ns;
 
-    struct tcp_receipt receipt;
+    struct receipt receipt;
 
     uint8_t head[TCP_FRAME_HEAD_BYTES];
 };
@@ -59,6 +85,85 @@ struct plan {
     size_t bounce; /* of these, into the buffer */
     struct iovec pieces[PLAN_PIECES];
 };
+
+/* --- the zone --- */
+
+int tcp_zone_open(struct zone *base)
+{
+    struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base->endpoint;
+
+    endpoint->bounce = malloc(TCP_BOUNCE_BYTES);
+    if (!endpoint->bounce)
+        return ROWAN_ENOMEM;
+    endpoint->zone = (struct tcp_zone *)base;
+    return 0;
+}
+
+void tcp_zone_posted(struct zone *zone)
+{
+    struct conn *conn;
+
+    while ((conn = conn_list_take(zone->endpoint, LIST_NO_SEGMENT)))
+        conn_list_add(conn, LIST_LANDING);
+}
+
+/* The place in PM of a block of `bytes` at the cursor, which moves behind it. False: no segment is posted that it fits
+ * in; the cursor is behind the last one. */
+static bool zone_place(const struct tcp_zone *zone, struct zone_cursor *cursor, uint32_t bytes,
+                       uint64_t *offset, uint64_t *segment)
+{
+    if (cursor->segment < zone->base.posted && bytes > FABRIC_SEGMENT_BYTES - cursor->at)
+        *cursor = (struct zone_cursor){.segment = cursor->segment + 1};
+    if (cursor->segment == zone->base.posted)
+        return false;
+    *segment = cursor->segment;
+    *offset = zone_segment(&zone->base, cursor->segment)->offset + cursor->at;
+    cursor->at += bytes;
+    if (cursor->at == FABRIC_SEGMENT_BYTES)
+        *cursor = (struct zone_cursor){.segment = cursor->segment + 1};
+    return true;
+}
+
+static void zone_move(struct tcp_zone *zone, struct zone_cursor cursor)
+{
+    ASSERT(cursor.segment > zone->cursor.segment ||
+           (cursor.segment == zone->cursor.segment && cursor.at >= zone->cursor.at)); /* 6 */
+    ASSERT(cursor.segment <= zone->base.posted);
+    zone->cursor = cursor;
+}
+
+void tcp_close_segment(struct zone *base)
+{
+    struct tcp_zone *zone = (struct tcp_zone *)base;
+
+    if (zone->cursor.segment == base->sealed)
+        zone_move(zone, (struct zone_cursor){.segment = base->sealed + 1});
+}
+
+uint64_t tcp_zone_begun(const struct zone *base)
+{
+    const struct zone_cursor cursor = ((const struct tcp_zone *)base)->cursor;
+    return cursor.segment + (cursor.at > 0);
+}
+
+/* A whole segment is posted behind the one that the cursor is in: whatever a read into the bounce buffer brings finds a
+ * place, and the rest of a block that its end cuts, too. */
+static bool zone_is_roomy(const struct tcp_zone *zone, struct zone_cursor cursor)
+{
+    return zone->base.posted - cursor.segment >= 2;
+}
+
+unsigned zone_poll_sealed(struct tcp_zone *zone, struct fabric_event *events, unsigned max)
+{
+    unsigned count = 0;
+
+    while (count < max && zone->base.sealed < zone->cursor.segment &&
+           zone_segment(&zone->base, zone->base.sealed)->own == 0) /* 7 */
+        zone_seal(&zone->base, true, &events[count++]);
+    return count;
+}
+
+/* --- a connection's landing --- */
 
 int landing_create(struct tcp_conn *conn)
 {
@@ -323,7 +428,102 @@ void landing_check(struct tcp_endpoint *endpoint)
     }
 }
 
-struct tcp_receipt *landing_receipt(struct tcp_conn *conn)
+/* --- fences and acknowledgements --- */
+
+/* Takes in what is done. False: a sync has failed. */
+static bool end_fences(struct receipt *receipt, struct pm *pm)
 {
-    return &conn->landing->receipt;
+    while (receipt->fence_count > 0) {
+        const int done = pm_fence_done(pm, receipt->fences[0].ticket);
+
+        if (done < 0)
+            return false;
+        if (done == 0)
+            break;
+        receipt->durable = receipt->fences[0].received;
+        receipt->fences[0] = receipt->fences[1];
+        receipt->fence_count--;
+    }
+    return true;
+}
+
+static bool wants_fence(const struct receipt *receipt)
+{
+    const uint64_t fenced = receipt->fence_count > 0
+                                ? receipt->fences[receipt->fence_count - 1].received
+                                : receipt->durable;
+
+    return receipt->received > fenced;
+}
+
+static void add_fence(struct receipt *receipt, struct pm_ticket ticket)
+{
+    if (receipt->fence_count > 0 &&
+        receipt->fences[receipt->fence_count - 1].ticket.number == ticket.number)
+        receipt->fence_count--; /* the same one, grown */
+    else if (receipt->fence_count == FENCES)
+        return; /* until one is done */
+    receipt->fences[receipt->fence_count].received = receipt->received;
+    receipt->fences[receipt->fence_count].ticket = ticket;
+    receipt->fence_count++;
+}
+
+/* Sends the newest count, behind what is left of an older one. */
+static void acknowledge(struct receipt *receipt, struct tcp_socket *socket)
+{
+    while (socket->writable && (receipt->ack_left > 0 || receipt->ack < receipt->durable)) {
+        struct iovec piece;
+        ssize_t sent;
+
+        if (receipt->ack_left == 0) {
+            receipt->ack = receipt->durable;
+            receipt->ack_left = sizeof receipt->ack;
+        }
+        piece = (struct iovec){(uint8_t *)&receipt->ack + sizeof receipt->ack - receipt->ack_left,
+                               receipt->ack_left};
+        sent = tcp_write(socket->fd, &piece, 1);
+        if (sent > 0)
+            receipt->ack_left -= (uint32_t)sent;
+        if (sent != (ssize_t)piece.iov_len)
+            socket->writable = false;
+    }
+    receipt->acknowledged = receipt->ack_left == 0 ? receipt->ack : receipt->acknowledged;
+}
+
+/* One fence for all of a poll. */
+struct poll_fence {
+    struct pm *pm;
+    struct pm_ticket ticket;
+    bool taken;
+};
+
+/* False: a sync has failed. */
+static bool move_on(struct receipt *receipt, struct tcp_socket *socket, struct poll_fence *fence)
+{
+    if (!end_fences(receipt, fence->pm))
+        return false;
+    if (wants_fence(receipt)) {
+        if (!fence->taken)
+            fence->ticket = pm_fence_start(fence->pm);
+        fence->taken = true;
+        add_fence(receipt, fence->ticket);
+        if (!end_fences(receipt, fence->pm)) /* where it is done at once */
+            return false;
+    }
+    acknowledge(receipt, socket);
+    return true;
+}
+
+void receipts_fence(struct tcp_endpoint *endpoint)
+{
+    struct poll_fence fence = {.pm = endpoint->zone->base.pm};
+
+    for (CONN_EACH(tcp_conn, conn, &endpoint->base, LIST_FENCING)) {
+        struct receipt *receipt = &conn->landing->receipt;
+
+        if (!move_on(receipt, &conn->blocks, &fence))
+            conn_break(&conn->base, ROWAN_EIO, false);
+        else if (receipt->acknowledged == receipt->received)
+            conn_list_remove(&conn->base, LIST_FENCING);
+    }
 }

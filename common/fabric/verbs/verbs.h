@@ -1,12 +1,11 @@
 /* verbs.h - what the files of the verbs backend share; nobody else includes it but its tests.
  *
  *   verbs_device.c   the device: open, close, the line in the log; verbs_choose.c: which one, which port and GID;
- *                    verbs_probe.c: what it can; verbs_check.c: what stands in the way, in sentences
+ *                    and what it can; verbs_check.c: what stands in the way, in sentences
  *   verbs_memory.c   registered memory and its keys; buffers of the backend itself
- *   verbs_fabric.c   fabric and endpoints: open, close
- *   verbs_poll.c     the steps of a poll and of a flush; sleep
- *   verbs_conn.c     a connection's memory and number
- *   verbs_connect.c  the handshake, over an endpoint of the tcp backend; verbs_hello.c: its bytes
+ *   verbs_fabric.c   fabric and endpoints: open, close; the steps of a poll and of a flush; sleep
+ *   verbs_connect.c  a connection's memory and number; the handshake, over an endpoint of the tcp backend;
+ *                    verbs_hello.c: its bytes
  *   verbs_resolve.c  address handles, on a thread: the kernel may take a second for one
  *   verbs_async.c    what a device says outside of its completion queues
  *   verbs_packet.c   datagrams (UD): their queue pair, the receive ring, the bytes of their heads
@@ -151,7 +150,6 @@ struct verbs_endpoint {
     bool more_control;     /* likewise tcp */
     uint64_t control_ns;   /* when tcp was last polled */
     uint64_t checked_ns;   /* when deadlines were looked at */
-    struct random random;  /* for tokens */
 
     struct verbs_packets *packets;   /* the UD queue pair and its buffers */
     struct verbs_messages *messages; /* memory that messages lie in */
@@ -190,6 +188,13 @@ struct verbs_conn {
     struct verbs_rc *rc;         /* NULL: not between servers */
 };
 
+/* The connection with that number; NULL: there is none. */
+static inline struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint,
+                                               uint32_t number)
+{
+    return number < VERBS_MAX_CONNS ? endpoint->conns[number] : NULL;
+}
+
 /* --- verbs_memory.c --- */
 
 /* Errors: ROWAN_ETOOMANY ENOMEM EUNSUPPORTED EPERMISSION; fabric_why says what mends it. */
@@ -197,14 +202,6 @@ int verbs_register(struct fabric *fabric, struct pm *pm);
 
 /* Before the fabric's device is closed, when no endpoint is left. */
 void verbs_unregister_all(struct verbs_fabric *fabric);
-
-/* --- verbs_fabric.c --- */
-int verbs_endpoint_open(struct endpoint *endpoint);
-void verbs_endpoint_leave(struct endpoint *endpoint);
-void verbs_endpoint_free(struct endpoint *endpoint);
-
-/* --- verbs_poll.c --- */
-extern const struct conn_backend verbs_backend;
 
 /* --- verbs_packet.c: the rest of it is in verbs_stream.h --- */
 
@@ -233,6 +230,10 @@ int verbs_connect_admit(void *context, const struct fabric_identity *peer);
 /* Polls tcp: the next steps of handshakes, and the ends of connections. */
 void verbs_connect_poll(struct verbs_endpoint *endpoint);
 
+void verbs_conn_stop(struct conn *conn);
+bool verbs_conn_release(struct conn *conn); /* when the device reads nothing of it any more */
+void verbs_conn_destroy(struct conn *conn);
+
 /* The handshake is done: the peer said so, or sent its first datagram. */
 void verbs_connect_opened(struct verbs_conn *conn);
 
@@ -255,17 +256,6 @@ void verbs_resolver_remember(struct verbs_resolver *resolver, const union ibv_gi
 int verbs_resolve(struct verbs_conn *conn);
 void verbs_resolve_forget(struct verbs_conn *conn);
 void verbs_resolve_poll(struct verbs_endpoint *endpoint);
-
-/* --- verbs_conn.c --- */
-
-/* Errors: ROWAN_ENOMEM ETOOMANY. */
-int verbs_conn_create(struct verbs_endpoint *endpoint, bool active, struct verbs_conn **out);
-void verbs_conn_stop(struct conn *conn);
-bool verbs_conn_release(struct conn *conn); /* when the device reads nothing of it any more */
-void verbs_conn_destroy(struct conn *conn);
-
-/* The connection with that number; NULL: there is none. */
-struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint, uint32_t number);
 
 /* --- verbs_rc.c: Rowan sends ---
  *

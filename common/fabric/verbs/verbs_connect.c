@@ -1,5 +1,5 @@
-/* verbs_connect.c - the handshake: a connection of the tcp backend, then the messages of verbs_hello.h over
- * it. Who may connect, how many and how long it takes is decided there and by the same rules.
+/* verbs_connect.c - a connection's memory and number, and the handshake: a connection of the tcp backend, then the
+ * messages of verbs_hello.h over it. Who may connect, how many and how long it takes is decided there and by the same rules.
  *
  * 1. A handshake takes at most VERBS_HANDSHAKE_NS, tcp's part of it and ours each.
  * 2. The tcp connection's end is the connection's end, in any state. Nothing but the handshake comes over
@@ -7,8 +7,16 @@
  * 3. Between the peer's hello and what follows from it the address handle is made, on another thread, for the kernel
  *    may take a second to find that nobody answers (verbs_resolve.c). The handshake's time goes on meanwhile.
  * 4. Who cannot make what a connection needs says so before it closes: the active side learns why.
+ * 5. What ends a connection destroys its RC queue pair and closes its tcp connection at once: nothing of it lands any
+ *    more, and the peer learns of it. All else is given back by a later poll, when the device has done with what was
+ *    sent: until then messages may be looked at, and its number is nobody else's.
+ *
+ *   active:  CONNECTING -> GREETING -> RESOLVING -> OPEN
+ *   passive: EXPECTING -> RESOLVING -> JOINING -> OPEN
+ *            EXPECTING, RESOLVING -> REFUSING
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -17,6 +25,66 @@
 #include "common/fabric/verbs/verbs_stream.h"
 
 enum { CONTROL_EVENTS = 64 };
+
+/* --- a connection's memory and number --- */
+
+static uint32_t unused_number(struct verbs_endpoint *endpoint)
+{
+    while (endpoint->conns[endpoint->next_number])
+        endpoint->next_number = (endpoint->next_number + 1) % VERBS_MAX_CONNS;
+    return endpoint->next_number;
+}
+
+/* Errors: ROWAN_ENOMEM ETOOMANY. */
+static int conn_create(struct verbs_endpoint *endpoint, bool active, struct verbs_conn **out)
+{
+    struct verbs_conn *conn;
+
+    if (endpoint->base.counts[LIST_ALL] == VERBS_MAX_CONNS)
+        return ROWAN_ETOOMANY;
+    conn = calloc(1, sizeof *conn);
+    if (!conn)
+        return ROWAN_ENOMEM;
+    conn->endpoint = endpoint;
+    conn->number = unused_number(endpoint);
+    random_entropy(&conn->token, sizeof conn->token);
+    endpoint->conns[conn->number] = conn;
+    endpoint->next_number = (conn->number + 1) % VERBS_MAX_CONNS;
+    conn_init(&conn->base, &endpoint->base, active);
+    *out = conn;
+    return 0;
+}
+
+void verbs_conn_stop(struct conn *base)
+{
+    struct verbs_conn *conn = (struct verbs_conn *)base;
+    struct fabric_conn *control = conn->control;
+
+    verbs_resolve_forget(conn);
+    verbs_rc_close(conn);
+    if (control) {
+        conn->control = NULL;
+        control->user = NULL;
+        fabric_conn_close(control);
+    }
+}
+
+bool verbs_conn_release(struct conn *base)
+{
+    const struct verbs_conn *conn = (const struct verbs_conn *)base;
+
+    return !conn->stream || conn->stream->last_post <= conn->endpoint->packets->completed;
+}
+
+void verbs_conn_destroy(struct conn *base)
+{
+    struct verbs_conn *conn = (struct verbs_conn *)base;
+
+    verbs_stream_close(conn);
+    ASSERT(conn->endpoint->conns[conn->number] == conn);
+    conn->endpoint->conns[conn->number] = NULL;
+    free(conn);
+}
 
 /* --- hellos --- */
 
@@ -72,7 +140,7 @@ int verbs_connect(struct fabric_endpoint *base, const char *address, uint32_t in
         return error;
     if (base->error)
         return base->error;
-    error = verbs_conn_create(endpoint, true, &conn);
+    error = conn_create(endpoint, true, &conn);
     if (error)
         return error;
     conn->base.context = context;
@@ -154,7 +222,7 @@ static void accepted(struct verbs_endpoint *endpoint, const struct fabric_event 
     struct verbs_conn *conn;
 
     if (shut_out_forbids(&endpoint->base.base, &event->peer) || /* since tcp has admitted it */
-        verbs_conn_create(endpoint, false, &conn)) {
+        conn_create(endpoint, false, &conn)) {
         fabric_conn_close(event->conn);
         return;
     }

@@ -89,13 +89,6 @@ bool verbs_best_gid(const struct ibv_gid_entry *entries, size_t count, unsigned 
 /* "rocev2-ipv4", "rocev2-ipv6", "rocev1" or "infiniband"; static. */
 const char *verbs_gid_type_name(bool is_ethernet, uint32_t gid_type, const union ibv_gid *gid);
 
-/* --- verbs_probe.c --- */
-
-/* What the device can: inline, gathering, on-demand paging, the way to receive. Errors: ROWAN_EUNSUPPORTED
- * EINVALID EPERMISSION. */
-int verbs_probe(const struct fabric_verbs_options *options, struct verbs_device *device,
-                struct verbs_obstacle *why);
-
 /* --- verbs_memory.c --- */
 
 /* Errors: ROWAN_ENOMEM EPERMISSION EUNSUPPORTED, with a line in the log that says what mends it. */

@@ -37,7 +37,6 @@ enum {
 
 struct mlx5_zone {
     struct mlx5_channel *channel;
-    bool owns_channel; /* not in a test that plays the firmware */
     struct mlx5_queue *queue;
     uint64_t handed, open,
         returned; /* numbers of segments: next to hand over, being filled, next back */
@@ -50,17 +49,18 @@ struct mlx5_zone {
 int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel)
 {
     struct mlx5_zone *mlx5 = calloc(1, sizeof *mlx5 + zone->base.depth * sizeof mlx5->closed_ns[0]);
-    if (!mlx5)
-        return ROWAN_ENOMEM;
-    mlx5->channel = channel;
-    const char *reason;
-    int error = mlx5_queue_open(channel, zone->base.depth, FABRIC_SEGMENT_BYTES,
+    const char *reason = "out of memory";
+    int error = ROWAN_ENOMEM;
+    if (mlx5)
+        error = mlx5_queue_open(channel, zone->base.depth, FABRIC_SEGMENT_BYTES,
                                 FABRIC_MAX_ZONE_SENDERS, &mlx5->queue, &reason);
     if (error) {
         log_event(LOG_WARN, "mlx5_zone_refused", "reason=\"%s\"", reason);
+        channel->close(channel);
         free(mlx5);
         return error;
     }
+    mlx5->channel = channel;
     log_event(LOG_INFO, "mlx5_zone", "queue=%s depth=%u quiesce_ms=%u",
               mlx5_queue_kind(mlx5->queue) == MLX5_PLAIN ? "plain" : "tag_matching",
               zone->base.depth, (unsigned)(VERBS_RC_SEGMENTS_GIVES_UP_NS / 1000000));
@@ -81,22 +81,14 @@ static int open_zone(struct verbs_zone *zone)
         log_event(LOG_WARN, "mlx5_zone_refused", "reason=\"%s\"", reason);
         return error;
     }
-    error = verbs_mlx5_zone_open(zone, channel);
-    if (error) {
-        mlx5_devx_close(channel);
-        return error;
-    }
-    struct mlx5_zone *mlx5 = zone->receive;
-    mlx5->owns_channel = true;
-    return 0;
+    return verbs_mlx5_zone_open(zone, channel);
 }
 
 static void close_zone(struct verbs_zone *zone)
 {
     struct mlx5_zone *mlx5 = zone->receive;
     mlx5_queue_close(mlx5->queue);
-    if (mlx5->owns_channel)
-        mlx5_devx_close(mlx5->channel);
+    mlx5->channel->close(mlx5->channel);
     free(mlx5);
     zone->receive = NULL;
 }

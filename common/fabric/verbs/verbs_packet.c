@@ -122,7 +122,8 @@ int verbs_packets_open(struct verbs_endpoint *endpoint)
     packets->sends = verbs_at_most(PACKET_SENDS, device->attributes.orig_attr.max_qp_wr);
     packets->receives = verbs_at_most(PACKET_RECEIVES, device->attributes.orig_attr.max_qp_wr);
     packets->stride = (PACKET_GRH_BYTES + device->mtu_bytes + 63) / 64 * 64;
-    packets->key = (uint32_t)random_u64(&endpoint->random) & KEY_BITS;
+    random_entropy(&packets->key, sizeof packets->key);
+    packets->key &= KEY_BITS;
     error = make_buffers(endpoint);
     if (!error)
         error = create_pair(endpoint);

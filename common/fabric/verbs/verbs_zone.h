@@ -53,7 +53,7 @@ struct verbs_receive_ops {
     bool (*is_sealed)(struct verbs_zone *zone);
 };
 
-/* verbs_mlx5.c: what verbs_receive_multi_packet.open does when it has a channel, which must outlive the zone. */
+/* verbs_mlx5.c: what verbs_receive_multi_packet.open does when it has a channel, which is the zone's from then on. */
 struct mlx5_channel;
 int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel);
 

@@ -165,6 +165,11 @@ static bool fake_failure(struct mlx5_channel *channel, uint64_t *cookie)
     return true;
 }
 
+static void fake_close(struct mlx5_channel *channel)
+{
+    (void)channel;
+}
+
 static int fake_resolve(struct mlx5_channel *channel, const struct ibv_ah_attr *to,
                         struct mlx5_hop *hop)
 {
@@ -247,6 +252,7 @@ static void firmware_reset(void)
     firmware = (struct firmware){.channel = {.numbers = numbers,
                                              .execute = fake_execute,
                                              .destroy = fake_destroy,
+                                             .close = fake_close,
                                              .map = fake_map,
                                              .unmap = fake_unmap,
                                              .watch = fake_watch,

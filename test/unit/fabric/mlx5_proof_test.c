@@ -300,8 +300,8 @@ TEST(each_refusal_of_the_firmware_in_turn_leaves_nothing_behind)
         }
         passed = firmware.steps < step;
     }
-    /* map; create, watch, init, rtr, rts of each pair */
-    assert_int_equal(refused, 11);
+    /* map; create, watch, init, resolve, rtr, rts of each pair */
+    assert_int_equal(refused, 13);
 }
 
 UNIT_MAIN(NULL, NULL)

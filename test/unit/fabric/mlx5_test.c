@@ -46,26 +46,6 @@ TEST(queues_are_their_golden_bytes)
     GOLDEN(golden_create_rmp, mlx5_encode_create_rmp(&queue, out));
 }
 
-TEST(a_queue_that_the_fields_cannot_hold_is_not_valid)
-{
-    struct mlx5_queue_layout bad;
-    assert_true(mlx5_queue_is_valid(&queue) && mlx5_queue_is_valid(&small_queue));
-#define REFUSED(field, value)                                                                      \
-    bad = queue;                                                                                   \
-    bad.field = (value);                                                                           \
-    assert_false(mlx5_queue_is_valid(&bad))
-    REFUSED(log_elements, 5); /* 32 are too few */
-    REFUSED(log_elements, 16);
-    REFUSED(log_strides, 8);
-    REFUSED(log_strides, 17);
-    REFUSED(log_stride_bytes, 5);
-    REFUSED(log_stride_bytes, 14);
-    REFUSED(counter.at, 4);
-    REFUSED(pd, 1 << 24);
-    REFUSED(cq, 1 << 24);
-#undef REFUSED
-}
-
 TEST(queue_pairs_and_their_moves_are_their_golden_bytes)
 {
     const struct mlx5_pair_layout pair = {.pd = 0x654321,

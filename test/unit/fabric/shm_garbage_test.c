@@ -69,7 +69,7 @@ static struct offer good_offer(void)
         .bytes = sizeof(struct shm_hello),
         .fds = {sealed_memory(sizeof(struct shm_doorbell), F_SEAL_SHRINK),
                 eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
-                sealed_memory(channel_bytes(SHM_RING_BYTES), F_SEAL_SHRINK | F_SEAL_GROW)},
+                sealed_memory(sizeof(struct shm_channel), F_SEAL_SHRINK | F_SEAL_GROW)},
         .fd_count = HELLO_FDS};
 }
 
@@ -125,10 +125,10 @@ static void spoil(struct offer *offer, unsigned kind)
         replace_fd(offer, 0, sealed_memory(sizeof(struct shm_doorbell) - 1, F_SEAL_SHRINK));
         break;
     case 13:
-        replace_fd(offer, 2, sealed_memory(channel_bytes(SHM_RING_BYTES), F_SEAL_GROW));
+        replace_fd(offer, 2, sealed_memory(sizeof(struct shm_channel), F_SEAL_GROW));
         break;
     case 14:
-        replace_fd(offer, 2, sealed_memory(channel_bytes(SHM_RING_BYTES) / 2, F_SEAL_SHRINK));
+        replace_fd(offer, 2, sealed_memory(sizeof(struct shm_channel) / 2, F_SEAL_SHRINK));
         break;
     case 15: /* a write to it would block */
         replace_fd(offer, 1, eventfd(0, EFD_CLOEXEC));
