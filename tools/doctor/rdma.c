@@ -139,8 +139,7 @@ static bool check_port(struct doctor *doctor, const struct port *port)
     doctor_ok(doctor, "rdma-port", port->name, "active, %s%s%s",
               port->is_ethernet ? "Ethernet (RoCE)" : "InfiniBand",
               *netdev ? ", network device " : "", netdev);
-    if (!verbs_best_gid(port->gids, port->gid_count, port->number, port->is_ethernet, NULL, 0,
-                        &gid)) {
+    if (!verbs_best_gid(port->gids, port->gid_count, port->number, port->is_ethernet, &gid)) {
         verbs_obstacle_gid(port->device, port->number, netdev, 0, &obstacle);
         return say_obstacle(doctor, VERDICT_MISSING, ON_VERBS, "rdma-gid", port->name, &obstacle);
     }

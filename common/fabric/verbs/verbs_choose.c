@@ -102,21 +102,12 @@ static enum rank best_gid(const struct ibv_gid_entry *entries, size_t count, uns
     return best;
 }
 
-static struct wish wish_for(const char *device, const char *host, uint32_t gid_index_plus_1)
-{
-    struct wish wish = {.device = device, .gid_index_plus_1 = gid_index_plus_1};
-
-    wish.has_address = host && gid_of_host(host, &wish.address);
-    return wish;
-}
-
 bool verbs_best_gid(const struct ibv_gid_entry *entries, size_t count, unsigned port,
-                    bool is_ethernet, const char *host, uint32_t gid_index_plus_1,
-                    struct ibv_gid_entry *out)
+                    bool is_ethernet, struct ibv_gid_entry *out)
 {
-    const struct wish wish = wish_for(NULL, host, gid_index_plus_1);
+    static const struct wish none;
 
-    return best_gid(entries, count, port, is_ethernet, &wish, out) != RANK_NONE;
+    return best_gid(entries, count, port, is_ethernet, &none, out) != RANK_NONE;
 }
 
 const char *verbs_gid_type_name(bool is_ethernet, uint32_t gid_type, const union ibv_gid *gid)
@@ -321,9 +312,10 @@ static enum rank best_device(struct ibv_device **list, const struct wish *wish,
 int verbs_choose(const char *host, const struct fabric_verbs_options *options,
                  struct verbs_device *device, struct verbs_obstacle *why)
 {
-    const struct wish wish = wish_for(options->device, host, options->gid_index_plus_1);
+    struct wish wish = {.device = options->device, .gid_index_plus_1 = options->gid_index_plus_1};
     struct ibv_device **list = ibv_get_device_list(NULL);
 
+    wish.has_address = host && gid_of_host(host, &wish.address);
     if (!list)
         return explain_none(wish.device, why);
     const enum rank rank = best_device(list, &wish, device, why);

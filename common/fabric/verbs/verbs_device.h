@@ -81,10 +81,9 @@ void verbs_device_close(struct verbs_device *device);
 int verbs_choose(const char *host, const struct fabric_verbs_options *options,
                  struct verbs_device *device, struct verbs_obstacle *why);
 
-/* The GID of a port's table that a process with the address `host` (or NULL) would use. False: none. */
+/* The GID of a port's table that a process that wishes for nothing would use. False: none. */
 bool verbs_best_gid(const struct ibv_gid_entry *entries, size_t count, unsigned port,
-                    bool is_ethernet, const char *host, uint32_t gid_index_plus_1,
-                    struct ibv_gid_entry *out);
+                    bool is_ethernet, struct ibv_gid_entry *out);
 
 /* "rocev2-ipv4", "rocev2-ipv6", "rocev1" or "infiniband"; static. */
 const char *verbs_gid_type_name(bool is_ethernet, uint32_t gid_type, const union ibv_gid *gid);

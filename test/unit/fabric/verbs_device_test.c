@@ -152,10 +152,9 @@ TEST(a_gid_index_that_no_address_handle_can_name_is_told)
     assert_refused(&(struct fabric_verbs_options){.gid_index_plus_1 = 260}, ROWAN_EINVALID,
                    "index 259 was asked for: verbs can name those from 0 to 255 only",
                    "leave the index out");
-    assert_true(verbs_best_gid(entries, 2, 1, true, NULL, 0, &found));
+    assert_true(verbs_best_gid(entries, 2, 1, true, &found));
     assert_int_equal(found.gid_index, 255);
-    assert_false(verbs_best_gid(entries, 1, 1, true, NULL, 0, &found));
-    assert_false(verbs_best_gid(entries, 1, 1, true, NULL, 260, &found));
+    assert_false(verbs_best_gid(entries, 1, 1, true, &found));
 }
 
 TEST(a_device_that_may_not_be_opened_is_told)
