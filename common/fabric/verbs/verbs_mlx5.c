@@ -114,9 +114,8 @@ static int connect_pair(struct verbs_conn *conn, const struct ibv_qp_attr *to)
     return mlx5_pair_connect(conn->rc->receive, to);
 }
 
-static void detach(struct verbs_zone *zone, struct verbs_conn *conn)
+static void detach(struct verbs_conn *conn)
 {
-    (void)zone;
     mlx5_pair_close(conn->rc->receive);
     conn->rc->receive = NULL;
 }

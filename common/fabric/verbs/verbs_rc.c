@@ -283,7 +283,7 @@ void verbs_rc_close(struct verbs_conn *conn)
     verbs_pair_destroy(rc->qp);
     rc->qp = NULL;
     if (rc->zone) {
-        rc->zone->ops->detach(rc->zone, conn);
+        rc->zone->ops->detach(conn);
         rc->zone->member_count--;
     }
     conn->endpoint->cq_free += rc->places;

@@ -162,11 +162,10 @@ static int shared_attach(struct verbs_zone *zone, struct verbs_conn *conn)
     return error;
 }
 
-static void shared_detach(struct verbs_zone *zone, struct verbs_conn *conn)
+static void shared_detach(struct verbs_conn *conn)
 {
-    struct shared *shared = zone->receive;
+    struct shared *shared = conn->rc->zone->receive;
 
-    (void)conn;
     shared->check_gone = true;
     shared->has_lost = true;
 }

@@ -36,7 +36,7 @@ struct verbs_receive_ops {
      * destroyed before; an object of its own is destroyed here. Not called if attach failed. */
     int (*attach)(struct verbs_zone *zone, struct verbs_conn *conn);
     int (*connect)(struct verbs_conn *conn, const struct ibv_qp_attr *to);
-    void (*detach)(struct verbs_zone *zone, struct verbs_conn *conn);
+    void (*detach)(struct verbs_conn *conn);
 
     /* Each poll, first: takes completions from a queue of the zone's own; NULL: it has none. */
     void (*poll)(struct verbs_zone *zone);

@@ -238,7 +238,7 @@ TEST(each_refusal_in_turn_leaves_nothing_behind)
                     error = zone->ops->connect(conn, &to_peer);
                     done = !error;
                     assert_true(error == 0 || error == ROWAN_EIO || error == ROWAN_EUNREACHABLE);
-                    zone->ops->detach(zone, conn);
+                    zone->ops->detach(conn);
                 }
                 assert_int_equal(firmware.objects, 1);
                 zone->ops->close(zone);
@@ -280,7 +280,7 @@ TEST(a_connection_is_made_and_ended_with_these_commands)
     assert_int_equal(conn->rc->qp_number, FIRST_PAIR + 1);
     assert_null(conn->rc->qp);
     assert_int_equal(zone->ops->connect(conn, &to_peer), 0);
-    zone->ops->detach(zone, conn);
+    zone->ops->detach(conn);
     assert_int_equal(firmware.count, 3 + sizeof expected / sizeof expected[0]);
     for (unsigned i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         assert_int_equal(firmware.calls[3 + i].kind, expected[i].kind);
