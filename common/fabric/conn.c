@@ -83,43 +83,12 @@ void conn_list_append(struct conn *conn, unsigned kind)
         set_timer(endpoint);
 }
 
-/* It is there. */
-static inline void unlist(struct endpoint *endpoint, struct conn *conn, unsigned kind)
-{
-    struct conn_list *list = &endpoint->lists[kind];
-
-    LIST_REMOVE(list, conn, links[kind]);
-    conn->listed &= ~(UINT32_C(1) << kind);
-    endpoint->counts[kind]--;
-}
-
-void conn_list_remove(struct conn *conn, unsigned kind)
-{
-    if (conn_is_listed(conn, kind))
-        unlist(conn_endpoint(conn), conn, kind);
-}
-
-/* conn_list_take, for the hot loops here: a library's public functions are not inlined. */
-static inline struct conn *take(struct endpoint *endpoint, unsigned kind)
-{
-    struct conn *conn = endpoint->lists[kind].first;
-
-    if (conn)
-        unlist(endpoint, conn, kind);
-    return conn;
-}
-
-struct conn *conn_list_take(struct endpoint *endpoint, unsigned kind)
-{
-    return take(endpoint, kind);
-}
-
 void conn_list_visit(struct endpoint *endpoint, unsigned kind, void (*visit)(struct conn *conn))
 {
     uint32_t left = endpoint->counts[kind];
     struct conn *conn;
 
-    while (left-- > 0 && (conn = take(endpoint, kind)))
+    while (left-- > 0 && (conn = conn_list_take(endpoint, kind)))
         visit(conn);
 }
 
@@ -235,8 +204,10 @@ bool partial_grow(struct conn *conn, uint32_t bytes)
     return true;
 }
 
-void partial_check(struct endpoint *endpoint, bool others_wait)
+void partial_check(struct endpoint *endpoint)
 {
+    bool others_wait = endpoint->lists[LIST_NO_MEMORY].first;
+
     for (CONN_EACH(conn, conn, endpoint, LIST_BEGUN)) { /* 5 */
         const struct partial *partial = &conn->partial;
         const bool is_late = endpoint->now_ns - partial->begun_ns >= PARTIAL_NS;
@@ -312,7 +283,7 @@ static unsigned poll_active(struct endpoint *endpoint, struct fabric_event *even
     bool is_last = false;
     struct conn *conn;
 
-    while (!is_last && count < max && (conn = take(endpoint, LIST_ACTIVE))) {
+    while (!is_last && count < max && (conn = conn_list_take(endpoint, LIST_ACTIVE))) {
         const unsigned left = max - count;
 
         is_last = conn == last;
@@ -334,7 +305,8 @@ unsigned endpoint_poll(struct fabric_endpoint *base, uint64_t now_ns, struct fab
     if (endpoint->lists[LIST_DEAD].first)
         reap(endpoint);
     if (waits_for_shut_out(endpoint))
-        count = zone_shut_out_events(endpoint->zone, events, max);
+        count = shut_out_events(&endpoint->zone->base, endpoint->zone->pm, endpoint->zone->sealed,
+                                events, max);
     count += endpoint->backend->step(endpoint, events + count, max - count);
     if (endpoint->lists[LIST_ACTIVE].first)
         count += poll_active(endpoint, events + count, max - count);

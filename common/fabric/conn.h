@@ -43,6 +43,7 @@ enum conn_list_kind {
     LIST_ACTIVE,    /* 3 */
     LIST_DIRTY,     /* has something to hand over at the next flush */
     LIST_BEGUN,     /* the peer may send the rest of a message (5), the longest first */
+    LIST_NO_MEMORY, /* tcp, verbs: found no memory for what comes */
     LIST_DEAD,
     LIST_OWN,        /* the backend's own begin here */
     CONN_LISTS = 13, /* of all kinds */
@@ -93,6 +94,11 @@ struct conn_backend {
     int (*open)(struct endpoint *endpoint);
     void (*leave)(struct endpoint *endpoint); /* NULL: nothing to do */
     void (*free)(struct endpoint *endpoint);
+
+    /* Whether one more may be accepted now (NULL: yes); the socket of one who was, which is the backend's, also if it
+     * fails. Errors: ROWAN_ENOMEM ETOOMANY. Both NULL: nobody connects. */
+    bool (*make_room)(struct endpoint *endpoint);
+    int (*accepted)(struct endpoint *endpoint, int fd);
 
     /* Of its landing zone (endpoint.h): likewise, and a segment is posted. When it closes no connection is left. */
     size_t zone_bytes;
@@ -145,10 +151,14 @@ struct endpoint {
     struct zone *zone; /* NULL: there is none */
     uint32_t block_limit;
     uint32_t index;
-    int epoll_fd;  /* what a reactor sleeps on */
-    int timer_fd;  /* watched with the tag ENDPOINT_TIMER */
-    int listen_fd; /* -1: none; tag ENDPOINT_LISTENER */
-    bool closing;  /* the endpoint as a whole */
+    int epoll_fd;       /* what a reactor sleeps on */
+    int timer_fd;       /* watched with the tag ENDPOINT_TIMER */
+    int listen_fd;      /* -1: none; tag ENDPOINT_LISTENER, edge-triggered */
+    bool listen_ready;  /* there may be somebody to accept; the backend sets it */
+    bool listen_paused; /* out of descriptors */
+    uint64_t paused_ns;
+    uint64_t logged_ns; /* when the log last said that descriptors are short; 0: never */
+    bool closing;       /* the endpoint as a whole */
     bool armed;
     bool timer_on;   /* was set in this sleep */
     bool polling;    /* inside of endpoint_poll, which sets the timer at its end */
@@ -187,10 +197,31 @@ static inline void conn_list_add(struct conn *conn, unsigned kind)
         conn_list_append(conn, kind);
 }
 
-void conn_list_remove(struct conn *conn, unsigned kind);
+/* It is there. */
+static inline void conn_list_unlink(struct conn *conn, unsigned kind)
+{
+    struct endpoint *endpoint = conn_endpoint(conn);
+
+    LIST_REMOVE(&endpoint->lists[kind], conn, links[kind]);
+    conn->listed &= ~(UINT32_C(1) << kind);
+    endpoint->counts[kind]--;
+}
+
+static inline void conn_list_remove(struct conn *conn, unsigned kind)
+{
+    if (conn_is_listed(conn, kind))
+        conn_list_unlink(conn, kind);
+}
 
 /* The first, taken off; NULL: there is none. */
-struct conn *conn_list_take(struct endpoint *endpoint, unsigned kind);
+static inline struct conn *conn_list_take(struct endpoint *endpoint, unsigned kind)
+{
+    struct conn *conn = endpoint->lists[kind].first;
+
+    if (conn)
+        conn_list_unlink(conn, kind);
+    return conn;
+}
 
 /* Calls `visit` for each that is on the list now, taken off; it may put it back. */
 void conn_list_visit(struct endpoint *endpoint, unsigned kind, void (*visit)(struct conn *conn));
@@ -233,13 +264,17 @@ void partial_begin(struct conn *conn);
 /* More has come. True: nothing is missing any more. */
 bool partial_grow(struct conn *conn, uint32_t bytes);
 
-/* Closes who stalls, if others wait, and who takes too long. */
-void partial_check(struct endpoint *endpoint, bool others_wait);
+/* Closes who stalls, if others wait for memory, and who takes too long. */
+void partial_check(struct endpoint *endpoint);
 
 /* --- endpoint --- */
 
 /* Ends and frees all connections. */
 void endpoint_end(struct endpoint *endpoint);
+
+/* Accepts who waits. Without descriptors nobody is for ACCEPT_PAUSE_NS; the log says so at most every 10 s. */
+#define ACCEPT_PAUSE_NS (50 * NS_PER_MS)
+void endpoint_accept(struct endpoint *endpoint);
 
 /* Watches a descriptor; `tag` comes back in the event. Errors: ROWAN_EIO. */
 int endpoint_watch(struct endpoint *endpoint, int fd, uint32_t what, uint64_t tag);

@@ -1,14 +1,21 @@
-/* endpoint.c - opening and closing of endpoints and landing zones; see endpoint.h. */
+/* endpoint.c - opening and closing of endpoints and landing zones, accepting; see endpoint.h. */
 #include "common/fabric/endpoint.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/fabric/shut_out.h"
+
+enum { ACCEPTS = 64 };
+
+#define SAY_AGAIN_NS (10 * NS_PER_S)
 
 int fabric_register_regions(struct fabric *fabric, struct pm *pm)
 {
@@ -34,6 +41,47 @@ int fd_set_nonblocking(int fd)
 
     return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? ROWAN_EIO : 0;
 }
+
+/* --- accept --- */
+
+static void pause_accepting(struct endpoint *endpoint)
+{
+    endpoint->listen_paused = true;
+    endpoint->paused_ns = endpoint->now_ns;
+    if (endpoint->logged_ns != 0 && endpoint->now_ns - endpoint->logged_ns < SAY_AGAIN_NS)
+        return;
+    endpoint->logged_ns = endpoint->now_ns;
+    log_event(LOG_WARN, "connections_refused",
+              "endpoint=%u reason=\"out of descriptors or memory\" connections=%u", endpoint->index,
+              endpoint->counts[LIST_ALL]);
+}
+
+void endpoint_accept(struct endpoint *endpoint)
+{
+    const struct conn_backend *backend = endpoint->backend;
+
+    if (endpoint->listen_paused && endpoint->now_ns - endpoint->paused_ns < ACCEPT_PAUSE_NS)
+        return;
+    endpoint->listen_paused = false;
+    for (unsigned i = 0; i < ACCEPTS && (!backend->make_room || backend->make_room(endpoint));
+         i++) {
+        const int fd = accept4(endpoint->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd < 0 && errno == EAGAIN) {
+            endpoint->listen_ready = false;
+            return;
+        }
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED || errno == EPROTO))
+            continue;
+        /* EMFILE and its kin: a pause helps, another try at once not. */
+        if (fd < 0 || backend->accepted(endpoint, fd)) {
+            pause_accepting(endpoint);
+            return;
+        }
+    }
+}
+
+/* --- open and close --- */
 
 static void endpoint_free(struct endpoint *endpoint)
 {
@@ -162,9 +210,4 @@ int zone_shut_out(struct fabric_zone *base, uint32_t server, uint64_t incarnatio
     if (endpoint->backend->shut_out)
         out->sealed = endpoint->backend->shut_out(zone, out);
     return 0;
-}
-
-unsigned zone_shut_out_events(struct zone *zone, struct fabric_event *events, unsigned max)
-{
-    return shut_out_events(&zone->base, zone->pm, zone->sealed, events, max);
 }

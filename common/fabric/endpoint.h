@@ -41,9 +41,6 @@ static inline void zone_seal(struct zone *zone, bool quiet, struct fabric_event 
     zone->sealed++;
 }
 
-/* SHUT_OUT events. */
-unsigned zone_shut_out_events(struct zone *zone, struct fabric_event *events, unsigned max);
-
 /* --- of the ops table --- */
 int fabric_register_regions(struct fabric *fabric, struct pm *pm);
 int endpoint_open(struct fabric *fabric, uint32_t index, struct fabric_endpoint **out);

@@ -50,7 +50,7 @@ static void open_all(void)
     fuzz_open_owner("verbs");
     fuzz_open_peer("verbs", GOOD);
     fuzz_open_peer("verbs", BAD);
-    payload = verbs_slab_get(&((struct verbs_endpoint *)fuzz.endpoints[BAD])->messages->out, 4096);
+    payload = verbs_slab_get(&((struct verbs_endpoint *)fuzz.endpoints[BAD])->messages.out, 4096);
     ASSERT(payload);
     fuzz_connect(GOOD, &fuzz.conn);
 }

@@ -258,8 +258,8 @@ int mlx5_decode_status(const void *answer, size_t bytes, uint32_t *syndrome)
     if (bytes < MLX5_OUT_BYTES)
         return ROWAN_EFORMAT;
     if (syndrome)
-        *syndrome = GET(answer, 0, mbox_out, syndrome);
-    return GET(answer, 0, mbox_out, status) ? ROWAN_EUNSUPPORTED : 0;
+        *syndrome = GET(answer, 0, create_qp_out, syndrome);
+    return GET(answer, 0, create_qp_out, status) ? ROWAN_EUNSUPPORTED : 0;
 }
 
 int mlx5_decode_number(const void *answer, size_t bytes, uint32_t *number, uint32_t *syndrome)

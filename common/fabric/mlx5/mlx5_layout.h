@@ -14,8 +14,6 @@
  * memory that user space registered): wq.dbr_umem_id, wq.wq_umem_id, qpc.dbr_umem_id,
  * create_qp_in.wq_umem_offset and .wq_umem_id, cmd_hca_cap.ib_striding_wq. */
 #define MLX5_LAYOUT(X)                                                                             \
-    X(mbox_out, status, 0x0, 8)                                                                    \
-    X(mbox_out, syndrome, 0x20, 32)                                                                \
     X(query_hca_cap_in, opcode, 0x0, 16)                                                           \
     X(query_hca_cap_in, op_mod, 0x30, 16)                                                          \
     X(query_hca_cap_out, capability, 0x80, 0x8000)                                                 \
@@ -60,6 +58,8 @@
     X(create_qp_in, wq_umem_offset, 0x800, 64)                                                     \
     X(create_qp_in, wq_umem_id, 0x840, 32)                                                         \
     X(create_qp_in, wq_umem_valid, 0x860, 1)                                                       \
+    X(create_qp_out, status, 0x0, 8)                                                               \
+    X(create_qp_out, syndrome, 0x20, 32)                                                           \
     X(create_qp_out, qpn, 0x48, 24)                                                                \
     X(rst2init_qp_in, qpn, 0x48, 24)                                                               \
     X(rst2init_qp_in, qpc, 0xc0, 0x740)                                                            \

@@ -26,7 +26,6 @@ enum {
 /* Times, all compared with the now_ns of polls. */
 #define SHM_CHECK_NS       (1 * NS_PER_MS)   /* between looks at the sockets while awake */
 #define SHM_SLEPT_CHECK_NS (100 * NS_PER_US) /* likewise, after a sleep that no bell ended */
-#define SHM_PAUSE_NS       (50 * NS_PER_MS)  /* before the next accept, without descriptors */
 #define SHM_HANDSHAKE_NS   (5 * NS_PER_S)
 #define SHM_STALL_NS       (2 * NS_PER_S)   /* a half-sent large message others wait for */
 #define SHM_VOID_NS        (1 * NS_PER_S)   /* a claim of a closed segment */
@@ -56,8 +55,6 @@ struct shm_endpoint {
     struct shm_doorbell *door;
     struct shm_zone *zone;
 
-    bool listen_paused; /* out of descriptors: the listener is not watched */
-    uint64_t paused_ns;
     bool woken; /* look at the sockets in the next poll */
     bool slept; /* likewise, if the last look is some time ago */
     uint32_t sleep_number;
@@ -68,15 +65,6 @@ struct shm_endpoint {
     struct shm_conn *conns[SHM_MAX_CONNS]; /* by slot */
 };
 
-/* Where the next bytes of a message come from. */
-struct shm_source {
-    struct fabric_iov iov[FABRIC_MAX_IOV];
-    uint32_t count;
-    uint32_t piece;
-    uint32_t offset; /* in the piece */
-    uint32_t left;   /* bytes of the message not in the ring yet */
-};
-
 struct shm_out {
     struct shm_ring *ring;
     uint8_t *data;
@@ -84,9 +72,8 @@ struct shm_out {
     uint64_t published; /* and visible to the receiver up to here */
     uint64_t head;      /* as last seen */
 
-    bool large; /* a large message is on its way */
     uint8_t *staging;
-    struct shm_source source;
+    struct fabric_iov rest; /* of a large message on its way, in `staging`; empty: none is */
 };
 
 struct shm_in {
@@ -162,10 +149,7 @@ void conn_ring(struct shm_conn *conn);
 
 int shm_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                 uint64_t context, struct fabric_conn **out);
-void connect_accept(struct shm_endpoint *endpoint);
-
-/* Listens again after a pause. */
-void connect_resume(struct shm_endpoint *endpoint);
+int shm_accepted(struct endpoint *endpoint, int fd);
 
 /* The next step of a handshake: on a readable socket, and at each look at the sockets. */
 void connect_step(struct shm_conn *conn);
@@ -275,7 +259,6 @@ struct unquiet {
 
 struct shm_zone {
     struct zone base;
-    struct shm_endpoint *endpoint;
     struct zone_control *control;
     int control_fd;
 
@@ -316,8 +299,5 @@ int zone_join(struct shm_zone *zone, struct shm_conn *conn, int *out_member);
 /* The connection of a member ends. Takes the socket over: until the peer has closed its end too,
  * it may still store. */
 void zone_leave(struct shm_zone *zone, int member, int socket_fd);
-
-/* Fills in the zone's part of a welcome; `fds` stay the zone's. */
-void zone_describe(const struct shm_zone *zone, struct shm_welcome *welcome, int fds[2]);
 
 #endif

@@ -395,9 +395,16 @@ static int welcome_send(struct shm_conn *conn, int answer)
                                   .identity = greeting_pack(&endpoint->base.base.identity)};
 
     if (!answer && conn->zone_member >= 0) {
+        const struct pm *pm = endpoint->zone->base.pm;
+
         welcome.has_zone = 1;
         welcome.zone_sender = (uint32_t)conn->zone_member;
-        zone_describe(endpoint->zone, &welcome, &fds[WELCOME_FDS]);
+        welcome.zone_depth = endpoint->zone->base.depth;
+        welcome.pm_offset = pm->offset;
+        welcome.pm_bytes = pm->bytes;
+        welcome.durability = (uint32_t)pm->durability;
+        fds[WELCOME_FDS] = endpoint->zone->control_fd;
+        fds[WELCOME_FDS + 1] = pm->fd;
         fd_count = WELCOME_ZONE_FDS;
     }
     return socket_send(conn->socket_fd, &welcome, sizeof welcome, fds, fd_count);
@@ -430,46 +437,20 @@ static void step_expect(struct shm_conn *conn)
         conn_opened(&conn->base);
 }
 
-/* A connection that cannot be taken keeps the listener readable, and a sleeping reactor awake. */
-static void pause_listening(struct shm_endpoint *endpoint, int system_errno)
+int shm_accepted(struct endpoint *base, int fd)
 {
-    if (system_errno != EMFILE && system_errno != ENFILE && system_errno != ENOBUFS &&
-        system_errno != ENOMEM)
-        return;
-    log_event(LOG_WARN, "shm_accept_failed", "index=%u reason=\"%s\"", endpoint->base.index,
-              strerror(system_errno));
-    epoll_ctl(endpoint->base.epoll_fd, EPOLL_CTL_DEL, endpoint->base.listen_fd, NULL);
-    endpoint->listen_paused = true;
-    endpoint->paused_ns = endpoint->base.now_ns;
-}
+    struct shm_conn *conn;
 
-void connect_resume(struct shm_endpoint *endpoint)
-{
-    if (endpoint->base.now_ns - endpoint->paused_ns >= SHM_PAUSE_NS)
-        endpoint->listen_paused = endpoint_watch(&endpoint->base, endpoint->base.listen_fd,
-                                                 SHM_WATCHED, ENDPOINT_LISTENER) != 0;
-}
-
-void connect_accept(struct shm_endpoint *endpoint)
-{
-    for (;;) {
-        int fd = accept4(endpoint->base.listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        struct shm_conn *conn;
-
-        if (fd < 0) {
-            pause_listening(endpoint, errno);
-            return;
-        }
-        if (conn_create(endpoint, false, &conn)) {
-            close(fd);
-            continue;
-        }
-        conn->socket_fd = fd;
-        if (endpoint_watch(&endpoint->base, fd, SHM_WATCHED, conn_tag(conn)))
-            conn_end(&conn->base);
-        else
-            connect_step(conn);
+    if (conn_create((struct shm_endpoint *)base, false, &conn)) {
+        close(fd);
+        return 0;
     }
+    conn->socket_fd = fd;
+    if (endpoint_watch(base, fd, SHM_WATCHED, conn_tag(conn)))
+        conn_end(&conn->base);
+    else
+        connect_step(conn);
+    return 0;
 }
 
 void connect_step(struct shm_conn *conn)

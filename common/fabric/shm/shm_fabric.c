@@ -95,8 +95,10 @@ static uint64_t interval_ns(const struct endpoint *base)
         interval_ns = 5 * NS_PER_MS;
     if (endpoint->zone)
         interval_ns = earlier(interval_ns, zone_interval_ns(endpoint->zone));
-    if (endpoint->listen_paused || base->lists[LIST_DEAD].first)
-        interval_ns = earlier(interval_ns, SHM_PAUSE_NS);
+    if (base->listen_ready && !base->listen_paused)
+        return 1;
+    if (base->listen_ready || base->lists[LIST_DEAD].first)
+        interval_ns = earlier(interval_ns, ACCEPT_PAUSE_NS);
     for (CONN_EACH(shm_conn, conn, base, LIST_ACTIVE))
         interval_ns = earlier(interval_ns, conn_interval_ns(conn));
     return interval_ns;
@@ -140,8 +142,6 @@ static void check_sockets(struct shm_endpoint *endpoint)
     int found = epoll_wait(endpoint->base.epoll_fd, events, EPOLL_EVENTS, 0);
 
     endpoint->checked_ns = endpoint->base.now_ns;
-    if (endpoint->listen_paused)
-        connect_resume(endpoint);
     endpoint->woken = found == EPOLL_EVENTS;
     endpoint->slept = false;
     for (int i = 0; i < found; i++) {
@@ -153,7 +153,7 @@ static void check_sockets(struct shm_endpoint *endpoint)
             continue;
         }
         if (tag == ENDPOINT_LISTENER) {
-            connect_accept(endpoint);
+            endpoint->base.listen_ready = true;
             continue;
         }
         if (tag == ENDPOINT_TIMER)
@@ -162,6 +162,9 @@ static void check_sockets(struct shm_endpoint *endpoint)
         if (conn && conn->serial == tag >> 16)
             socket_readable(conn);
     }
+    if (endpoint->base.listen_ready)
+        endpoint_accept(&endpoint->base);
+    endpoint->woken |= endpoint->base.listen_ready && !endpoint->base.listen_paused;
     step_handshakes(endpoint);
     if (endpoint->zone)
         zone_check(endpoint->zone);
@@ -295,7 +298,8 @@ static int shm_endpoint_open(struct endpoint *base)
     if (error || fabric->directory_fd < 0)
         return error;
     error = socket_listen(fabric->directory_fd, fabric->name, base->index, &base->listen_fd);
-    return error ? error : endpoint_watch(base, base->listen_fd, SHM_WATCHED, ENDPOINT_LISTENER);
+    return error ? error
+                 : endpoint_watch(base, base->listen_fd, EPOLLIN | EPOLLET, ENDPOINT_LISTENER);
 }
 
 static const struct conn_backend backend = {
@@ -309,6 +313,7 @@ static const struct conn_backend backend = {
     .close_segment = shm_close_segment,
     .begun = shm_zone_begun,
     .shut_out = shm_shut_out,
+    .accepted = shm_accepted,
     .step = step,
     .move = move,
     .has_work = has_work,

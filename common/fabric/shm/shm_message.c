@@ -130,42 +130,38 @@ static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsig
     return 0;
 }
 
-static void source_read(struct shm_source *source, uint8_t *to, uint32_t bytes)
+/* Copies the bytes behind the first `from` of the pieces. */
+static void copy_part(uint8_t *to, const struct fabric_iov *iov, uint32_t from, uint32_t bytes)
 {
-    ASSERT(bytes <= source->left);
-    source->left -= bytes;
-    while (bytes > 0) {
-        const struct fabric_iov *piece = &source->iov[source->piece];
-        uint32_t part = piece->bytes - source->offset;
+    for (; bytes > 0; iov++) {
+        uint32_t part = iov->bytes;
 
-        if (part > bytes)
-            part = bytes;
-        if (part > 0)
-            memcpy(to, (const uint8_t *)piece->data + source->offset, part);
+        if (from >= part) {
+            from -= part;
+            continue;
+        }
+        part = part - from < bytes ? part - from : bytes;
+        memcpy(to, (const uint8_t *)iov->data + from, part);
         to += part;
         bytes -= part;
-        source->offset += part;
-        if (source->offset == piece->bytes) {
-            source->piece++;
-            source->offset = 0;
-        }
+        from = 0;
     }
 }
 
-/* One more fragment of the large message on its way; false: no room for it. */
-static bool send_fragment(struct shm_conn *conn, bool first)
+/* One more fragment of a large message of which `left` bytes are to come; how many of them it has. 0: no room for it. */
+static uint32_t send_fragment(struct shm_conn *conn, const struct fabric_iov *iov, uint32_t from,
+                              uint32_t left, bool first)
 {
     struct shm_out *out = &conn->out;
-    struct shm_source *source = &out->source;
-    const uint64_t total = source->left;
+    const uint64_t total = left;
     const uint32_t extra = first ? sizeof total : 0;
-    const uint32_t least = RECORD_HEADER + extra +
-                           padded(source->left < FRAGMENT_LEAST ? source->left : FRAGMENT_LEAST);
+    const uint32_t least =
+        RECORD_HEADER + extra + padded(left < FRAGMENT_LEAST ? left : FRAGMENT_LEAST);
     uint64_t rest = to_end(out), most;
     uint32_t bytes;
 
     if (!has_room(conn, rest < least ? rest + least : least))
-        return false;
+        return 0;
     if (rest < least) {
         write_pad(out);
         rest = to_end(out);
@@ -174,51 +170,32 @@ static bool send_fragment(struct shm_conn *conn, bool first)
     if (most > FRAGMENT_BYTES)
         most = FRAGMENT_BYTES;
     bytes = (uint32_t)most - RECORD_HEADER - extra;
-    if (bytes > source->left)
-        bytes = source->left;
+    if (bytes > left)
+        bytes = left;
     if (first)
         memcpy(payload(out), &total, sizeof total);
-    source_read(source, payload(out) + extra, bytes);
+    copy_part(payload(out) + extra, iov, from, bytes);
     finish_record(conn, bytes + extra, first ? RECORD_FIRST : RECORD_MORE);
-    return true;
+    return bytes;
 }
 
-/* Keeps what is not in the ring yet where the caller cannot change it. */
-static void stage(struct shm_out *out)
-{
-    const uint32_t left = out->source.left;
-
-    source_read(&out->source, out->staging, left);
-    out->source.iov[0] = (struct fabric_iov){.data = out->staging, .bytes = left};
-    out->source.piece = 0;
-    out->source.offset = 0;
-    out->source.left = left;
-}
-
-static int send_large(struct shm_conn *conn, const struct fabric_iov *iov, unsigned count,
-                      uint32_t bytes)
+static int send_large(struct shm_conn *conn, const struct fabric_iov *iov, uint32_t bytes)
 {
     struct shm_out *out = &conn->out;
+    uint32_t sent, part;
 
     if (!out->staging) {
         out->staging = malloc(STAGING_BYTES);
         if (!out->staging)
             return ROWAN_EAGAIN;
     }
-    memcpy(out->source.iov, iov, count * sizeof *iov);
-    out->source.count = count;
-    out->source.piece = 0;
-    out->source.offset = 0;
-    out->source.left = bytes;
-    if (!send_fragment(conn, true))
+    sent = part = send_fragment(conn, iov, 0, bytes, true);
+    if (sent == 0)
         return conn->base.state == CONN_OPEN ? ROWAN_EAGAIN : ROWAN_ECLOSED;
-    out->large = true;
-    while (out->source.left > 0 && send_fragment(conn, false))
-        continue;
-    if (out->source.left == 0)
-        out->large = false;
-    else
-        stage(out);
+    for (; part > 0 && sent < bytes; sent += part)
+        part = send_fragment(conn, iov, sent, bytes - sent, false);
+    copy_part(out->staging, iov, sent, bytes - sent); /* where the caller cannot change it */
+    out->rest = (struct fabric_iov){.data = out->staging, .bytes = bytes - sent};
     conn_list_add(&conn->base, LIST_ACTIVE);
     return 0;
 }
@@ -232,9 +209,9 @@ static __attribute__((noinline)) int send_any(struct shm_conn *conn, const struc
 
     if (error)
         return error;
-    if (conn->out.large)
+    if (conn->out.rest.bytes > 0)
         return ROWAN_EAGAIN;
-    return bytes > SHM_SMALL_BYTES ? send_large(conn, iov, count, bytes)
+    return bytes > SHM_SMALL_BYTES ? send_large(conn, iov, bytes)
                                    : send_whole(conn, iov, count, bytes);
 }
 
@@ -253,7 +230,8 @@ int shm_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned co
     uint8_t *const record = out->data + at;
     uint32_t bytes;
 
-    if (conn->base.state != CONN_OPEN || out->large || !window_is_short(iov, count, &bytes))
+    if (conn->base.state != CONN_OPEN || out->rest.bytes > 0 ||
+        !window_is_short(iov, count, &bytes))
         return send_any(conn, iov, count);
     const uint64_t need = RECORD_HEADER + padded(bytes);
 
@@ -278,19 +256,19 @@ bool out_publish(struct shm_conn *conn)
 
 void out_poll(struct shm_conn *conn)
 {
-    struct shm_out *out = &conn->out;
+    struct fabric_iov *rest = &conn->out.rest;
+    uint32_t part = 1;
 
-    if (!out->large || conn->base.state != CONN_OPEN)
-        return;
-    while (out->source.left > 0 && send_fragment(conn, false))
-        continue;
-    if (out->source.left == 0)
-        out->large = false;
+    while (part > 0 && rest->bytes > 0 && conn->base.state == CONN_OPEN) {
+        part = send_fragment(conn, rest, 0, rest->bytes, false);
+        rest->data = (const uint8_t *)rest->data + part;
+        rest->bytes -= part;
+    }
 }
 
 bool out_is_idle(const struct shm_conn *conn)
 {
-    return !conn->out.large;
+    return conn->out.rest.bytes == 0;
 }
 
 /* --- receiving --- */

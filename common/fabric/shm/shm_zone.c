@@ -73,8 +73,7 @@ int shm_zone_open(struct zone *base)
         free(zone->unquiet);
         return ROWAN_ENOMEM;
     }
-    zone->endpoint = (struct shm_endpoint *)base->endpoint;
-    zone->endpoint->zone = zone;
+    ((struct shm_endpoint *)base->endpoint)->zone = zone;
     zone->control = control;
     return 0;
 }
@@ -181,16 +180,6 @@ void zone_leave(struct shm_zone *zone, int index, int socket_fd)
     member->conn = NULL;
     member->socket_fd = socket_fd;
     zone->lingering++;
-}
-
-void zone_describe(const struct shm_zone *zone, struct shm_welcome *welcome, int fds[2])
-{
-    welcome->zone_depth = zone->base.depth;
-    welcome->pm_offset = zone->base.pm->offset;
-    welcome->pm_bytes = zone->base.pm->bytes;
-    welcome->durability = (uint32_t)zone->base.pm->durability;
-    fds[0] = zone->control_fd;
-    fds[1] = zone->base.pm->fd;
 }
 
 /* 4: it has closed its end, or is dead. */
@@ -420,13 +409,13 @@ static void void_claim(struct shm_zone *zone, uint32_t claim, bool deserted)
         return;
     if (zone->voided++ == 0)
         log_event(LOG_WARN, "claim_voided", "endpoint=%u segment=%llu claim=%u reason=%s",
-                  zone->endpoint->base.index, (unsigned long long)zone->base.sealed, claim,
+                  zone->base.endpoint->index, (unsigned long long)zone->base.sealed, claim,
                   deserted ? "deserted" : "late");
 }
 
 static bool is_late(struct shm_zone *zone)
 {
-    const uint64_t now_ns = zone->endpoint->base.now_ns;
+    const uint64_t now_ns = zone->base.endpoint->now_ns;
     const uint64_t since_ns = zone->checked_ns ? now_ns - zone->checked_ns : 0;
 
     zone->stuck_ns += since_ns < SHM_VOID_STEP_NS ? since_ns : SHM_VOID_STEP_NS;

@@ -28,7 +28,8 @@ enum {
     TCP_BLOCKS = 4096, /* of one connection's queue of Rowan sends */
 
     /* Memory that messages lie in (tcp_slab.c). */
-    TCP_CHUNK_BYTES = 256 << 10,
+    TCP_SLAB_ALIGNMENT = 256 << 10, /* so the head of a message tells its slab */
+    TCP_CHUNK_BYTES = TCP_SLAB_ALIGNMENT - 64,
     TCP_CHUNKS = 256,
     TCP_MIDDLE_BYTES = 64 << 10,
     TCP_MIDDLES = 1024,
@@ -47,16 +48,13 @@ enum {
     TCP_OUTS_KEPT = 16,       /* free ones that are not given back */
     TCP_SLABS_KEPT = 4,       /* likewise, of each other kind */
 
-    TCP_SLABS = TCP_CHUNKS + TCP_MIDDLES + TCP_LARGES + TCP_OUTS,
-
     TCP_BOUNCE_BYTES = 16 << 10,  /* tcp_landing.c */
     TCP_SOCKET_BYTES = 128 << 10, /* SO_SNDBUF and SO_RCVBUF for messages; the kernel doubles it */
     TCP_WIDE_SOCKET_BYTES = 1 << 20, /* likewise, of a socket between servers */
 };
 
 /* Times, all compared with the now_ns of polls. */
-#define TCP_CHECK_NS     (1 * NS_PER_MS)  /* between looks at what is only a matter of time */
-#define TCP_PAUSE_NS     (50 * NS_PER_MS) /* before the next accept, without descriptors */
+#define TCP_CHECK_NS     (1 * NS_PER_MS) /* between looks at what is only a matter of time */
 #define TCP_HANDSHAKE_NS (5 * NS_PER_S)
 #define TCP_HALF_OPEN_NS (1 * NS_PER_S) /* half-open longer than this: may be closed for another */
 #define TCP_CUT_NS       (1 * NS_PER_S) /* age of a cut block */
@@ -81,7 +79,6 @@ struct tcp_fabric {
 enum tcp_list_kind {
     LIST_HALF_OPEN = LIST_OWN, /* in the handshake, and has not said who it is */
     LIST_BLOCKED,    /* has something to send, and its peer does not read; the longest first */
-    LIST_NO_MEMORY,  /* waits for memory to receive into */
     LIST_LANDING,    /* blocks can be read */
     LIST_NO_SEGMENT, /* blocks wait for a segment */
     LIST_CUT,        /* has a cut block in the zone */
@@ -97,32 +94,28 @@ enum slab_kind { SLAB_CHUNK, SLAB_MIDDLE, SLAB_LARGE, SLAB_OUT, SLAB_KINDS };
 
 struct tcp_slab {
     struct tcp_slab *next_free;
-    uint32_t id;
     uint32_t refs; /* messages and readers in it */
     uint32_t used; /* bytes; chunks only */
     enum slab_kind kind;
     _Alignas(16) uint8_t data[];
 };
 
+static_assert(sizeof(struct tcp_slab) + TCP_CHUNK_BYTES <= TCP_SLAB_ALIGNMENT, "slab_of");
+
 struct tcp_slabs {
-    struct tcp_slab *by_id[TCP_SLABS];
     struct tcp_slab *free[SLAB_KINDS];
-    uint32_t free_count[SLAB_KINDS];
-    uint32_t next_id[SLAB_KINDS]; /* where to look for a number that is not in use */
-    bool wanted[SLAB_KINDS];      /* one was asked for in vain since tcp_out_check last looked */
-    struct tcp_slab *chunk;       /* the one that is read into, or NULL */
+    uint32_t counts[SLAB_KINDS], free_count[SLAB_KINDS]; /* of all, and of these */
+    uint32_t
+        wanted; /* a bit for each kind of which one was asked for in vain since tcp_out_check last looked */
+    struct tcp_slab *chunk; /* the one that is read into, or NULL */
 };
 
 struct tcp_endpoint {
     struct endpoint base;
 
-    bool more_events;   /* the last look at the sockets did not see all */
-    bool listen_ready;  /* there may be somebody to accept */
-    bool listen_paused; /* out of descriptors */
-    uint64_t paused_ns;
+    bool more_events;    /* the last look at the sockets did not see all */
     uint64_t waited_ns;  /* when the sockets were last looked at */
     uint64_t checked_ns; /* when deadlines were */
-    uint64_t logged_ns;  /* when the log last said that descriptors are short; 0: never */
 
     struct tcp_slabs slabs;
 
@@ -195,10 +188,8 @@ void tcp_conn_stop(struct conn *conn);
 void tcp_conn_destroy(struct conn *conn);
 int tcp_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                 uint64_t context, struct fabric_conn **out);
-void tcp_connect_accept(struct tcp_endpoint *endpoint);
-
-/* tcp_connect_accept could go on at once. */
-bool tcp_may_accept(const struct tcp_endpoint *endpoint);
+bool tcp_make_room(struct endpoint *endpoint);
+int tcp_accepted(struct endpoint *endpoint, int fd);
 
 /* The next step of a handshake, after something happened on a socket. */
 void tcp_connect_step(struct tcp_conn *conn);
@@ -218,11 +209,7 @@ int tcp_listen(const union tcp_address *address, int *out_fd);
 /* Starts to connect. Errors: ROWAN_EUNREACHABLE ETOOMANY (no descriptors). */
 int tcp_start_connect(const union tcp_address *address, int *out_fd);
 
-/* Errors: ROWAN_EAGAIN (nobody waits) ETOOMANY (no descriptors or memory). */
-int tcp_accept(int listen_fd, int *out_fd);
-
-/* After it has connected: what became of it. 0 or ROWAN_EUNREACHABLE. */
-int tcp_connect_result(int fd);
+void tcp_set_options(int fd);
 
 /* Makes the buffers of a socket between servers larger. */
 void tcp_widen(int fd, enum tcp_socket_kind kind);
@@ -248,8 +235,11 @@ static inline void slab_unref(struct tcp_endpoint *endpoint, struct tcp_slab *sl
         slab_unused(endpoint, slab);
 }
 
-/* The slab that `data` lies in; it lies in one. */
-struct tcp_slab *slab_of(const struct tcp_endpoint *endpoint, const void *data);
+/* Of a message that is received, by its head: that lies in a chunk, or begins a slab. */
+static inline struct tcp_slab *slab_of(const void *head)
+{
+    return (struct tcp_slab *)((uintptr_t)head & ~(uintptr_t)(TCP_SLAB_ALIGNMENT - 1));
+}
 
 /* The chunk to read into, with TCP_READ_ROOM or more left; no reference. NULL: no memory. */
 struct tcp_slab *slab_chunk(struct tcp_endpoint *endpoint);

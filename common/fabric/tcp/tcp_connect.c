@@ -11,8 +11,7 @@
  * 1. A handshake takes at most TCP_HANDSHAKE_NS. One that fails at the passive side ends silently.
  * 2. At most TCP_MAX_HALF_OPEN sockets have not said who they are. For one more the oldest is closed,
  *    if it had TCP_HALF_OPEN_NS; else the new one waits in the kernel's queue.
- * 3. Without descriptors nobody is accepted for TCP_PAUSE_NS; the log says so at most every 10 s.
- * 4. The port of a server that is gone may be the one that the kernel gives our own socket: then it
+ * 3. The port of a server that is gone may be the one that the kernel gives our own socket: then it
  *    connects to itself and reads its own hello. That is nobody.
  */
 #include <stdlib.h>
@@ -23,12 +22,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/fabric/tcp/tcp.h"
-
-enum { ACCEPTS = 64 };
-
-#define SAY_AGAIN_NS (10 * NS_PER_S)
 
 /* --- a connection's memory and sockets --- */
 
@@ -189,14 +183,13 @@ static int greet(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_gree
     int error = ROWAN_EAGAIN;
 
     if (!socket->said_hello && (socket->readable || socket->writable)) {
-        if (tcp_connect_result(socket->fd) || !socket->writable ||
-            !greeting_send(socket->fd, &hello))
+        if (!socket->writable || !greeting_send(socket->fd, &hello))
             return ROWAN_EUNREACHABLE;
         socket->said_hello = true;
     }
     if (socket->said_hello && socket->readable)
         error = greeting_read(conn, socket);
-    if (error == ROWAN_ECLOSED || (!error && conn->greeting.kind != GREETING_WELCOME)) /* 4 */
+    if (error == ROWAN_ECLOSED || (!error && conn->greeting.kind != GREETING_WELCOME)) /* 3 */
         return ROWAN_EUNREACHABLE;
     if (error || conn->greeting.error == 0)
         return error;
@@ -327,66 +320,33 @@ void tcp_connect_step(struct tcp_conn *conn)
 
 /* --- accept --- */
 
-/* 3 */
-static void pause_accepting(struct tcp_endpoint *endpoint)
+/* 2 */
+bool tcp_make_room(struct endpoint *endpoint)
 {
-    endpoint->listen_paused = true;
-    endpoint->paused_ns = endpoint->base.now_ns;
-    if (endpoint->logged_ns != 0 && endpoint->base.now_ns - endpoint->logged_ns < SAY_AGAIN_NS)
-        return;
-    endpoint->logged_ns = endpoint->base.now_ns;
-    log_event(LOG_WARN, "connections_refused",
-              "endpoint=%u reason=\"out of descriptors or memory\" connections=%u",
-              endpoint->base.index, endpoint->base.counts[LIST_ALL]);
-}
+    struct conn *oldest = endpoint->lists[LIST_HALF_OPEN].first;
 
-/* 2: true: one more may be accepted. */
-static bool make_room(struct tcp_endpoint *endpoint)
-{
-    struct tcp_conn *oldest = (struct tcp_conn *)endpoint->base.lists[LIST_HALF_OPEN].first;
-
-    if (endpoint->base.counts[LIST_HALF_OPEN] < TCP_MAX_HALF_OPEN)
+    if (endpoint->counts[LIST_HALF_OPEN] < TCP_MAX_HALF_OPEN)
         return true;
-    if (endpoint->base.now_ns - oldest->base.since_ns < TCP_HALF_OPEN_NS)
+    if (endpoint->now_ns - oldest->since_ns < TCP_HALF_OPEN_NS)
         return false;
-    conn_end(&oldest->base);
+    conn_end(oldest);
     return true;
 }
 
-bool tcp_may_accept(const struct tcp_endpoint *endpoint)
+int tcp_accepted(struct endpoint *base, int fd)
 {
-    return endpoint->listen_ready && !endpoint->listen_paused &&
-           endpoint->base.counts[LIST_HALF_OPEN] < TCP_MAX_HALF_OPEN;
-}
+    struct tcp_conn *conn;
+    int error = conn_create((struct tcp_endpoint *)base, false, &conn);
 
-void tcp_connect_accept(struct tcp_endpoint *endpoint)
-{
-    if (endpoint->listen_paused && endpoint->base.now_ns - endpoint->paused_ns < TCP_PAUSE_NS)
-        return;
-    endpoint->listen_paused = false;
-    for (unsigned i = 0; i < ACCEPTS && endpoint->listen_ready && make_room(endpoint); i++) {
-        struct tcp_conn *conn = NULL;
-        int fd, error = tcp_accept(endpoint->base.listen_fd, &fd);
-
-        if (error == ROWAN_EAGAIN) {
-            endpoint->listen_ready = false;
-            return;
-        }
-        if (!error) {
-            error = conn_create(endpoint, false, &conn);
-            if (error) {
-                close(fd);
-            } else {
-                conn->messages.fd = fd;
-                conn->base.since_ns = endpoint->base.now_ns;
-                error = conn_watch(conn, fd, SOCKET_MESSAGES, false);
-            }
-        }
-        if (error) {
-            if (conn)
-                conn_end(&conn->base);
-            pause_accepting(endpoint);
-            return;
-        }
+    if (error) {
+        close(fd);
+        return error;
     }
+    tcp_set_options(fd);
+    conn->messages.fd = fd;
+    conn->base.since_ns = base->now_ns;
+    error = conn_watch(conn, fd, SOCKET_MESSAGES, false);
+    if (error)
+        conn_end(&conn->base);
+    return error;
 }

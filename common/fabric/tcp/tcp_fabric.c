@@ -73,7 +73,7 @@ static void look_at_sockets(struct tcp_endpoint *endpoint)
     endpoint->more_events = found == EPOLL_EVENTS;
     for (int i = 0; i < found; i++) {
         if (events[i].data.u64 == ENDPOINT_LISTENER)
-            endpoint->listen_ready = true;
+            endpoint->base.listen_ready = true;
         else if (events[i].data.u64 != ENDPOINT_TIMER)
             socket_event(events[i].data.u64, events[i].events);
     }
@@ -97,8 +97,8 @@ static void poll_sockets(struct tcp_endpoint *endpoint)
 
     if (looks)
         look_at_sockets(endpoint);
-    if (endpoint->listen_ready)
-        tcp_connect_accept(endpoint);
+    if (endpoint->base.listen_ready)
+        endpoint_accept(&endpoint->base);
     if (endpoint->base.lists[LIST_LANDING].first)
         landing_poll(endpoint);
     if (looks && !endpoint->more_events && now_ns - endpoint->checked_ns >= TCP_CHECK_NS)
@@ -156,29 +156,22 @@ static void push(struct conn *base)
 
 /* --- sleep --- */
 
-static bool slab_wanted(const struct tcp_slabs *slabs)
-{
-    bool wanted = false;
-
-    for (unsigned kind = 0; kind < SLAB_KINDS; kind++)
-        wanted |= slabs->wanted[kind];
-    return wanted;
-}
-
 static uint64_t interval_ns(const struct endpoint *base)
 {
     const struct tcp_endpoint *endpoint = (const struct tcp_endpoint *)base;
     const struct conn_list *lists = base->lists;
 
     if (lists[LIST_ACTIVE].first || lists[LIST_LANDING].first || lists[LIST_DIRTY].first ||
-        endpoint->more_events || tcp_may_accept(endpoint))
+        endpoint->more_events ||
+        (base->listen_ready && !base->listen_paused &&
+         base->counts[LIST_HALF_OPEN] < TCP_MAX_HALF_OPEN))
         return 1;
     if (lists[LIST_FENCING].first) /* the owner of the PM is woken, who may be another */
         return 500 * NS_PER_US;
     if (lists[LIST_CUT].first || lists[LIST_HANDSHAKE].first || lists[LIST_NO_MEMORY].first ||
-        lists[LIST_BEGUN].first || lists[LIST_DEAD].first || endpoint->listen_ready ||
-        slab_wanted(&endpoint->slabs))
-        return TCP_PAUSE_NS;
+        lists[LIST_BEGUN].first || lists[LIST_DEAD].first || base->listen_ready ||
+        endpoint->slabs.wanted)
+        return ACCEPT_PAUSE_NS;
     return UINT64_MAX;
 }
 
@@ -218,6 +211,8 @@ static const struct conn_backend backend = {
     .zone_posted = tcp_zone_posted,
     .close_segment = tcp_close_segment,
     .begun = tcp_zone_begun,
+    .make_room = tcp_make_room,
+    .accepted = tcp_accepted,
     .step = step,
     .move = move,
     .has_work = has_work,

@@ -29,22 +29,10 @@ struct held {
 
 static_assert(sizeof(struct held) == sizeof(struct tcp_message_head), "it takes a head's place");
 static_assert(_Alignof(struct held) == 8, "a head lies at a multiple of 8");
-static_assert(TCP_CHUNK_BYTES / 8 == 1 << 15 && TCP_SLABS < 1 << 16, "a place has 31 bits");
+/* What the owner knows a message by: in eighths, its bytes with head and padding, and the address of its head. */
+enum { PLACE_BITS = 44 };
 
-/* What the owner knows a message by: its bytes with head and padding, and its place, which is a slab and an eighth of
- * the offset there. */
-static uint32_t message_place(const struct tcp_slab *slab, uint32_t at)
-{
-    return slab->id << 15 | at / 8;
-}
-
-static struct tcp_slab *message_slab(const struct tcp_endpoint *endpoint, uint64_t message)
-{
-    const uint32_t id = (uint32_t)message >> 15;
-
-    ASSERT(id < TCP_SLABS && endpoint->slabs.by_id[id]);
-    return endpoint->slabs.by_id[id];
-}
+static_assert(TCP_LARGE_BYTES / 8 < 1 << (64 - PLACE_BITS), "it has the other bits");
 
 /* --- deliver and release --- */
 
@@ -54,7 +42,7 @@ static bool holds_too_much(const struct tcp_in *in)
 }
 
 /* The caller takes the reference for the message, and sets `stopped` behind the last one that it delivers. */
-static inline void deliver(struct tcp_conn *conn, uint8_t *data, uint32_t place, uint32_t bytes,
+static inline void deliver(struct tcp_conn *conn, uint8_t *data, uint32_t bytes,
                            struct fabric_event *event)
 {
     struct tcp_in *in = &conn->in;
@@ -72,7 +60,7 @@ static inline void deliver(struct tcp_conn *conn, uint8_t *data, uint32_t place,
     event->conn = &conn->base.base;
     event->bytes = bytes;
     event->data = held + 1;
-    event->message = (uint64_t)wire_bytes << 32 | place;
+    event->message = (uint64_t)(wire_bytes / 8) << PLACE_BITS | (uintptr_t)held / 8;
 }
 
 /* The slab has lost a reference of a connection that goes on with what it holds now. */
@@ -96,15 +84,16 @@ void tcp_message_release(struct fabric_conn *base, uint64_t message)
 
     if (conn->base.state == CONN_DEAD) /* all are released together */
         return;
-    struct tcp_slab *slab = message_slab(conn->endpoint, message);
     const struct held *held =
-        (const struct held *)(const void *)(slab->data + (size_t)(message & 0x7fff) * 8);
+        (const struct held *)(uintptr_t)(message % (UINT64_C(1) << PLACE_BITS) * 8);
+    const uint64_t wire_bytes = (message >> PLACE_BITS) * 8;
+    struct tcp_slab *slab = slab_of(held);
 
     *held->link = held->next;
     if (held->next)
         held->next->link = held->link;
-    ASSERT(in->held_bytes >= message >> 32 && slab->refs > 0);
-    in->held_bytes -= message >> 32;
+    ASSERT(in->held_bytes >= wire_bytes && slab->refs > 0);
+    in->held_bytes -= wire_bytes;
     if (--slab->refs == 0 || in->stopped)
         released(conn, slab);
 }
@@ -138,7 +127,7 @@ static void take_buffer(struct tcp_conn *conn, struct fabric_event *event)
 
     memcpy(&head, slab->data, sizeof head);
     in->buffer = NULL;
-    deliver(conn, slab->data, message_place(slab, 0), head.bytes, event);
+    deliver(conn, slab->data, head.bytes, event);
     in->stopped = holds_too_much(in);
 }
 
@@ -203,7 +192,6 @@ static __attribute__((noinline)) unsigned take_unread(struct tcp_conn *conn,
 {
     struct tcp_in *in = &conn->in;
     struct tcp_slab *chunk = in->chunk;
-    const uint32_t first = message_place(chunk, 0);
     enum unread what = UNREAD_WHOLE;
     unsigned count = 0;
     uint32_t bytes = 0;
@@ -212,7 +200,7 @@ static __attribute__((noinline)) unsigned take_unread(struct tcp_conn *conn,
         what = look_at_unread(in, &bytes);
         if (what != UNREAD_WHOLE)
             break;
-        deliver(conn, chunk->data + in->at, first + in->at / 8, bytes, &events[count]);
+        deliver(conn, chunk->data + in->at, bytes, &events[count]);
         in->at += message_wire_bytes(bytes);
     }
     chunk->refs += count;
@@ -322,7 +310,7 @@ bool tcp_in_has_work(const struct tcp_conn *conn)
 
 void tcp_in_check(struct tcp_endpoint *endpoint)
 {
-    partial_check(&endpoint->base, endpoint->base.lists[LIST_NO_MEMORY].first);
+    partial_check(&endpoint->base);
     slabs_try_again(endpoint); /* perhaps it was the system that had none */
 }
 
@@ -335,7 +323,7 @@ void tcp_in_fini(struct tcp_conn *conn)
         slab_unref(conn->endpoint, in->buffer);
     in->buffer = NULL;
     while (in->held) {
-        struct tcp_slab *slab = slab_of(conn->endpoint, in->held);
+        struct tcp_slab *slab = slab_of(in->held);
 
         in->held = in->held->next; /* before its slab is free */
         slab_unref(conn->endpoint, slab);

@@ -53,11 +53,15 @@ static void set_blocked(struct tcp_conn *conn)
 }
 
 /* 3 */
-static void close_unread(struct tcp_endpoint *endpoint, enum slab_kind kind)
+void tcp_out_check(struct tcp_endpoint *endpoint)
 {
     struct tcp_conn *conn = (struct tcp_conn *)endpoint->base.lists[LIST_BLOCKED].first;
+    const uint32_t wanted = endpoint->slabs.wanted;
 
-    while (conn && !(conn->out.slab && conn->out.slab->kind == kind &&
+    endpoint->slabs.wanted = 0;
+    if (!wanted)
+        return;
+    while (conn && !(conn->out.slab && wanted >> conn->out.slab->kind & 1 &&
                      endpoint->base.now_ns - conn->out.progress_ns >= TCP_UNREAD_NS))
         conn = (struct tcp_conn *)conn->base.links[LIST_BLOCKED].next;
     if (!conn)
@@ -65,15 +69,6 @@ static void close_unread(struct tcp_endpoint *endpoint, enum slab_kind kind)
     log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->base.index,
               conn->base.peer.id);
     conn_break(&conn->base, ROWAN_ETOOMANY, false);
-}
-
-void tcp_out_check(struct tcp_endpoint *endpoint)
-{
-    for (unsigned kind = 0; kind < SLAB_KINDS; kind++) {
-        if (endpoint->slabs.wanted[kind])
-            close_unread(endpoint, (enum slab_kind)kind);
-        endpoint->slabs.wanted[kind] = false;
-    }
 }
 
 void tcp_out_push(struct tcp_conn *conn)

@@ -16,31 +16,26 @@
 #include "common/fabric/tcp/tcp.h"
 
 static const struct {
-    uint32_t first, count, bytes, kept;
+    uint32_t count, bytes, kept;
 } kinds[SLAB_KINDS] = {
-    [SLAB_CHUNK] = {0, TCP_CHUNKS, TCP_CHUNK_BYTES, TCP_SLABS_KEPT},
-    [SLAB_MIDDLE] = {TCP_CHUNKS, TCP_MIDDLES, TCP_MIDDLE_BYTES, TCP_SLABS_KEPT},
-    [SLAB_LARGE] = {TCP_CHUNKS + TCP_MIDDLES, TCP_LARGES, TCP_LARGE_BYTES, TCP_SLABS_KEPT},
-    [SLAB_OUT] = {TCP_CHUNKS + TCP_MIDDLES + TCP_LARGES, TCP_OUTS, TCP_OUT_BYTES, TCP_OUTS_KEPT},
+    [SLAB_CHUNK] = {TCP_CHUNKS, TCP_CHUNK_BYTES, TCP_SLABS_KEPT},
+    [SLAB_MIDDLE] = {TCP_MIDDLES, TCP_MIDDLE_BYTES, TCP_SLABS_KEPT},
+    [SLAB_LARGE] = {TCP_LARGES, TCP_LARGE_BYTES, TCP_SLABS_KEPT},
+    [SLAB_OUT] = {TCP_OUTS, TCP_OUT_BYTES, TCP_OUTS_KEPT},
 };
 
 static struct tcp_slab *slab_create(struct tcp_slabs *slabs, enum slab_kind kind)
 {
+    const size_t alignment = kind == SLAB_OUT ? _Alignof(struct tcp_slab) : TCP_SLAB_ALIGNMENT;
     struct tcp_slab *slab;
-    uint32_t id = slabs->next_id[kind], looked = 0;
+    void *memory;
 
-    while (looked < kinds[kind].count && slabs->by_id[kinds[kind].first + id]) {
-        id = (id + 1) % kinds[kind].count;
-        looked++;
-    }
-    if (looked == kinds[kind].count)
+    if (slabs->counts[kind] == kinds[kind].count ||
+        posix_memalign(&memory, alignment, sizeof *slab + kinds[kind].bytes) != 0)
         return NULL;
-    slab = malloc(sizeof *slab + kinds[kind].bytes);
-    if (!slab)
-        return NULL;
-    *slab = (struct tcp_slab){.id = kinds[kind].first + id, .kind = kind};
-    slabs->by_id[slab->id] = slab;
-    slabs->next_id[kind] = (id + 1) % kinds[kind].count;
+    slab = memory;
+    slab->kind = kind;
+    slabs->counts[kind]++;
     return slab;
 }
 
@@ -55,7 +50,7 @@ struct tcp_slab *slab_take(struct tcp_endpoint *endpoint, enum slab_kind kind)
     } else {
         slab = slab_create(slabs, kind);
         if (!slab) {
-            slabs->wanted[kind] = kind != SLAB_OUT; /* tcp_send.c, 2 */
+            slabs->wanted |= kind == SLAB_OUT ? 0 : UINT32_C(1) << kind; /* tcp_send.c, 2 */
             return NULL;
         }
     }
@@ -66,9 +61,10 @@ struct tcp_slab *slab_take(struct tcp_endpoint *endpoint, enum slab_kind kind)
 
 static void slab_free(struct tcp_slabs *slabs, struct tcp_slab *slab)
 {
-    slabs->wanted[slab->kind] = false; /* there is one again; who still finds none says so */
+    slabs->wanted &=
+        ~(UINT32_C(1) << slab->kind); /* there is one again; who still finds none says so */
     if (slabs->free_count[slab->kind] == kinds[slab->kind].kept) { /* 2 */
-        slabs->by_id[slab->id] = NULL;
+        slabs->counts[slab->kind]--;
         free(slab);
         return;
     }
@@ -97,22 +93,6 @@ void slab_unused(struct tcp_endpoint *endpoint, struct tcp_slab *slab)
         slabs_try_again(endpoint);
 }
 
-static bool lies_in(const struct tcp_slab *slab, const void *data)
-{
-    return slab && (uintptr_t)data - (uintptr_t)slab->data < kinds[slab->kind].bytes;
-}
-
-struct tcp_slab *slab_of(const struct tcp_endpoint *endpoint, const void *data)
-{
-    uint32_t id = 0;
-
-    while (!lies_in(endpoint->slabs.by_id[id], data)) {
-        id++;
-        ASSERT(id < TCP_SLABS);
-    }
-    return endpoint->slabs.by_id[id];
-}
-
 struct tcp_slab *slab_chunk(struct tcp_endpoint *endpoint)
 {
     struct tcp_slabs *slabs = &endpoint->slabs;
@@ -131,6 +111,15 @@ struct tcp_slab *slab_chunk(struct tcp_endpoint *endpoint)
 
 void slabs_fini(struct tcp_endpoint *endpoint)
 {
-    for (uint32_t i = 0; i < TCP_SLABS; i++)
-        free(endpoint->slabs.by_id[i]);
+    struct tcp_slabs *slabs = &endpoint->slabs;
+
+    for (unsigned kind = 0; kind < SLAB_KINDS; kind++) {
+        struct tcp_slab *slab;
+
+        while ((slab = slabs->free[kind])) {
+            slabs->free[kind] = slab->next_free;
+            free(slab);
+        }
+    }
+    free(slabs->chunk);
 }

@@ -145,7 +145,7 @@ static void set_buffers(int fd, int bytes)
     set_option(fd, SOL_SOCKET, SO_RCVBUF, bytes);
 }
 
-static void set_options(int fd)
+void tcp_set_options(int fd)
 {
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -213,40 +213,13 @@ int tcp_start_connect(const union tcp_address *address, int *out_fd)
 
     if (fd < 0)
         return fd;
-    set_options(fd);
+    tcp_set_options(fd);
     if (connect(fd, &address->any, address_bytes(address)) < 0 && errno != EINPROGRESS) {
         close(fd);
         return ROWAN_EUNREACHABLE;
     }
     *out_fd = fd;
     return 0;
-}
-
-int tcp_connect_result(int fd)
-{
-    int result = 0;
-    socklen_t bytes = sizeof result;
-
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &result, &bytes) < 0 || result != 0)
-        return ROWAN_EUNREACHABLE;
-    return 0;
-}
-
-int tcp_accept(int listen_fd, int *out_fd)
-{
-    for (;;) {
-        const int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-        if (fd >= 0) {
-            set_options(fd);
-            *out_fd = fd;
-            return 0;
-        }
-        if (errno == EAGAIN)
-            return ROWAN_EAGAIN;
-        if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO)
-            return ROWAN_ETOOMANY; /* EMFILE and its kin: a pause helps, another try at once not */
-    }
 }
 
 static ssize_t finish(ssize_t bytes)

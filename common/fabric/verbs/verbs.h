@@ -127,8 +127,27 @@ struct verbs_fabric {
 enum verbs_list_kind {
     LIST_TIMED = LIST_OWN, /* packets wait for an acknowledgement, or one is owed */
     LIST_DRAINING,         /* a message is acknowledged, but the device may still read it */
-    LIST_WAITING,          /* found no memory for what came */
     VERBS_LISTS,
+};
+
+/* Memory of messages (verbs_slab.c). */
+enum verbs_slab_kind { VSLAB_SMALL, VSLAB_MIDDLE, VSLAB_LARGE, VSLAB_HUGE, VSLAB_KINDS };
+
+struct verbs_extent; /* slabs that were made together */
+
+struct verbs_slabs {
+    struct verbs_device *device;
+    struct verbs_extent *extents;
+    struct verbs_slab *free[VSLAB_KINDS];
+    uint32_t counts[VSLAB_KINDS];
+    uint32_t wanted;        /* a bit for each kind of which one was asked for in vain */
+    const uint64_t *now_ns; /* of the endpoint's poll */
+    uint64_t refused_ns;    /* when memory was last refused; 0: not, or that is long ago */
+};
+
+struct verbs_messages {
+    struct verbs_slabs out, in;
+    uint32_t out_count; /* sent and not acknowledged */
 };
 
 struct verbs_endpoint {
@@ -151,8 +170,8 @@ struct verbs_endpoint {
     uint64_t control_ns;   /* when tcp was last polled */
     uint64_t checked_ns;   /* when deadlines were looked at */
 
-    struct verbs_packets *packets;   /* the UD queue pair and its buffers */
-    struct verbs_messages *messages; /* memory that messages lie in */
+    struct verbs_packets *packets; /* the UD queue pair and its buffers */
+    struct verbs_messages messages;
 
     uint32_t next_number;      /* of connections: where to look for one that is not in use */
     _Atomic bool has_resolved; /* an address handle was made */

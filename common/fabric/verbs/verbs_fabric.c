@@ -143,14 +143,15 @@ static uint64_t interval_ns(const struct endpoint *base)
     const struct verbs_endpoint *endpoint = (const struct verbs_endpoint *)base;
     const struct conn_list *lists = base->lists;
     const uint64_t stream_ns = verbs_stream_wake_ns(endpoint);
-    const uint64_t inbox_ns = verbs_inbox_wake_ns(endpoint);
-    const uint64_t wake_ns = stream_ns < inbox_ns ? stream_ns : inbox_ns;
+    const struct conn *begun = lists[LIST_BEGUN].first; /* the longest */
+    const uint64_t late_ns = begun ? begun->partial.begun_ns + PARTIAL_NS : UINT64_MAX;
+    const uint64_t wake_ns = stream_ns < late_ns ? stream_ns : late_ns;
     uint64_t interval = UINT64_MAX;
 
     if (lists[LIST_ACTIVE].first || lists[LIST_DIRTY].first || endpoint->more_completions ||
         endpoint->more_control || (endpoint->packets->failed && !base->base.error))
         return 1;
-    if (lists[LIST_HANDSHAKE].first || lists[LIST_DEAD].first || lists[LIST_WAITING].first)
+    if (lists[LIST_HANDSHAKE].first || lists[LIST_DEAD].first || lists[LIST_NO_MEMORY].first)
         interval = PAUSE_NS;
     if (lists[LIST_DRAINING].first) /* its completion may have been taken since the last look */
         interval = VERBS_CHECK_NS;
@@ -240,7 +241,8 @@ static void verbs_endpoint_free(struct endpoint *base)
     struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
 
     verbs_packets_close(endpoint);
-    verbs_messages_close(endpoint);
+    verbs_slabs_fini(&endpoint->messages.out);
+    verbs_slabs_fini(&endpoint->messages.in);
     if (endpoint->cq)
         ibv_destroy_cq(endpoint->cq);
     if (endpoint->channel)
@@ -256,14 +258,14 @@ static int verbs_endpoint_open(struct endpoint *base)
 
     endpoint->fabric = (struct verbs_fabric *)base->fabric;
     endpoint->device = endpoint->fabric->device;
+    endpoint->messages.out.device = endpoint->messages.in.device = endpoint->device;
+    endpoint->messages.out.now_ns = endpoint->messages.in.now_ns = &base->now_ns;
     endpoint->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     error = watch(endpoint, endpoint->wake_fd); /* -1: EIO */
     if (!error)
         error = watch(endpoint, endpoint->device->context->async_fd);
     if (!error)
         error = open_completions(endpoint);
-    if (!error)
-        error = verbs_messages_open(endpoint);
     if (!error)
         error = verbs_packets_open(endpoint);
     if (!error)

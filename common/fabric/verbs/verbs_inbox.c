@@ -3,7 +3,7 @@
  * it releases them.
  *
  * 1. Every whole message is on its connection's list of held ones, given out or not.
- * 2. Memory is for all connections of the endpoint: who finds none waits on LIST_WAITING and is asked again when a slab
+ * 2. Memory is for all connections of the endpoint: who finds none waits on LIST_NO_MEMORY and is asked again when a slab
  *    is released, or after a while where the system gave none.
  * 3. A message has its time (conn.h, 5), but while the owner holds so much that the peer may not send. (A message that
  *    is begun has its memory.)
@@ -47,7 +47,7 @@ static enum inbox_result store_whole(struct verbs_conn *conn, const struct packe
         queue_message(conn, in_place, data, head->bytes);
         return INBOX_IN_PLACE;
     }
-    slab = verbs_slab_get(&conn->endpoint->messages->in, head->bytes);
+    slab = verbs_slab_get(&conn->endpoint->messages.in, head->bytes);
     if (!slab)
         return INBOX_NO_MEMORY;
     memcpy(slab->data, data, head->bytes);
@@ -63,7 +63,7 @@ static enum inbox_result store_first(struct verbs_conn *conn, const struct packe
     if (head->message_bytes > FABRIC_MAX_MESSAGE_BYTES || head->bytes == 0 ||
         head->bytes >= head->message_bytes)
         return INBOX_GARBAGE;
-    stream->partial = verbs_slab_get(&conn->endpoint->messages->in, head->message_bytes);
+    stream->partial = verbs_slab_get(&conn->endpoint->messages.in, head->message_bytes);
     if (!stream->partial)
         return INBOX_NO_MEMORY;
     memcpy(stream->partial->data, data, head->bytes);
@@ -156,7 +156,7 @@ unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, 
 /* 2 */
 static void wake_waiting(struct verbs_endpoint *endpoint)
 {
-    for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_WAITING)) {
+    for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_NO_MEMORY)) {
         verbs_stream_opened(conn);
     }
 }
@@ -171,7 +171,7 @@ static void release_held(struct verbs_conn *conn, struct verbs_held *held)
     stream->held_count--;
     stream->held_bytes -= held->bytes;
     if (held->slab)
-        verbs_slab_give(&endpoint->messages->in, held->slab);
+        verbs_slab_give(&endpoint->messages.in, held->slab);
     else
         verbs_packet_give(endpoint, held);
 }
@@ -203,21 +203,14 @@ void verbs_inbox_fini(struct verbs_conn *conn)
         verbs_packet_give(conn->endpoint, stream->places[number % STREAM_WINDOW]);
     }
     if (stream->partial)
-        verbs_slab_give(&conn->endpoint->messages->in, stream->partial);
+        verbs_slab_give(&conn->endpoint->messages.in, stream->partial);
     stream->partial = NULL;
     wake_waiting(conn->endpoint);
 }
 
 void verbs_inbox_check(struct verbs_endpoint *endpoint)
 {
-    partial_check(&endpoint->base, endpoint->base.lists[LIST_WAITING].first);
-    if (verbs_slabs_may_ask(&endpoint->messages->in)) /* 2 */
+    partial_check(&endpoint->base);
+    if (verbs_slabs_may_ask(&endpoint->messages.in)) /* 2 */
         wake_waiting(endpoint);
-}
-
-uint64_t verbs_inbox_wake_ns(const struct verbs_endpoint *endpoint)
-{
-    const struct conn *conn = endpoint->base.lists[LIST_BEGUN].first;
-
-    return conn ? conn->partial.begun_ns + PARTIAL_NS : UINT64_MAX;
 }

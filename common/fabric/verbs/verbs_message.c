@@ -12,36 +12,12 @@
 #include "common/base/log.h"
 #include "common/fabric/verbs/verbs_stream.h"
 
-int verbs_messages_open(struct verbs_endpoint *endpoint)
-{
-    struct verbs_messages *messages = calloc(1, sizeof *messages);
-
-    if (!messages)
-        return ROWAN_ENOMEM;
-    messages->out.device = messages->in.device = endpoint->device;
-    messages->out.now_ns = messages->in.now_ns = &endpoint->base.now_ns;
-    endpoint->messages = messages;
-    return 0;
-}
-
-void verbs_messages_close(struct verbs_endpoint *endpoint)
-{
-    struct verbs_messages *messages = endpoint->messages;
-
-    if (!messages)
-        return;
-    verbs_slabs_fini(&messages->out);
-    verbs_slabs_fini(&messages->in);
-    free(messages);
-    endpoint->messages = NULL;
-}
-
 /* --- send --- */
 
 /* NULL: too much of the connection's, or of all, is not acknowledged yet. */
 static struct verbs_slab *find_slab(struct verbs_conn *conn, uint32_t bytes)
 {
-    struct verbs_messages *messages = conn->endpoint->messages;
+    struct verbs_messages *messages = &conn->endpoint->messages;
     const struct verbs_stream *stream = conn->stream;
     const uint32_t most = messages->out_count >= MESSAGE_MANY ? MESSAGE_FEW : MESSAGE_MOST;
 
@@ -67,7 +43,7 @@ static void append(struct verbs_conn *conn, struct verbs_slab *message)
         stream->cursor = message;
     stream->out_count++;
     stream->out_bytes += message->bytes;
-    conn->endpoint->messages->out_count++;
+    conn->endpoint->messages.out_count++;
     verbs_stream_added(conn);
 }
 
@@ -99,7 +75,7 @@ static bool is_acked(const struct verbs_conn *conn, const struct verbs_slab *mes
 static void free_first(struct verbs_conn *conn)
 {
     struct verbs_stream *stream = conn->stream;
-    struct verbs_messages *messages = conn->endpoint->messages;
+    struct verbs_messages *messages = &conn->endpoint->messages;
     struct verbs_slab *message = stream->first;
 
     stream->first = message->next;
@@ -137,24 +113,18 @@ void verbs_message_fini(struct verbs_conn *conn)
 static bool has_wanted(const struct verbs_slabs *slabs, const struct verbs_stream *stream)
 {
     for (const struct verbs_slab *message = stream->first; message; message = message->next) {
-        if (slabs->wanted[message->kind])
+        if (slabs->wanted >> message->kind & 1)
             return true;
     }
     return false;
 }
 
-static bool is_wanted(const struct verbs_slabs *slabs)
-{
-    return slabs->wanted[VSLAB_SMALL] || slabs->wanted[VSLAB_MIDDLE] ||
-           slabs->wanted[VSLAB_LARGE] || slabs->wanted[VSLAB_HUGE];
-}
-
 void verbs_message_check(struct verbs_endpoint *endpoint)
 {
-    struct verbs_slabs *slabs = &endpoint->messages->out;
+    struct verbs_slabs *slabs = &endpoint->messages.out;
     struct verbs_conn *longest = NULL;
 
-    if (!is_wanted(slabs))
+    if (!slabs->wanted)
         return;
     for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_TIMED)) {
         if (endpoint->base.now_ns - conn->stream->progress_ns >= STREAM_UNREAD_NS &&
@@ -162,7 +132,7 @@ void verbs_message_check(struct verbs_endpoint *endpoint)
             has_wanted(slabs, conn->stream))
             longest = conn;
     }
-    memset(slabs->wanted, 0, sizeof slabs->wanted);
+    slabs->wanted = 0;
     if (!longest || endpoint->base.counts[LIST_TIMED] == 1) /* nobody else waits */
         return;
     log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->base.index,

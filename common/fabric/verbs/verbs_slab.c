@@ -82,7 +82,7 @@ struct verbs_slab *verbs_slab_get(struct verbs_slabs *slabs, uint32_t bytes)
     if (bytes > kinds[kind].bytes)
         return NULL;
     if (!slabs->free[kind] && !grow(slabs, (enum verbs_slab_kind)kind)) {
-        slabs->wanted[kind] = true;
+        slabs->wanted |= UINT32_C(1) << kind;
         return NULL;
     }
     slab = slabs->free[kind];

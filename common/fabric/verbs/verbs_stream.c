@@ -381,7 +381,7 @@ static bool was_stored(struct verbs_conn *conn, const struct packet_head *head,
         return false;
     }
     if (result == INBOX_NO_MEMORY) { /* 2; verbs_stream_opened asks for it */
-        conn_list_add(&conn->base, LIST_WAITING);
+        conn_list_add(&conn->base, LIST_NO_MEMORY);
         owe(conn, true);
         return false;
     }
@@ -445,8 +445,8 @@ void verbs_stream_opened(struct verbs_conn *conn)
 
     if (conn->base.state != CONN_OPEN)
         return;
-    if (conn_is_listed(&conn->base, LIST_WAITING)) {
-        conn_list_remove(&conn->base, LIST_WAITING);
+    if (conn_is_listed(&conn->base, LIST_NO_MEMORY)) {
+        conn_list_remove(&conn->base, LIST_NO_MEMORY);
         stream->dropped = stream->answers = true;
     }
     if (stream->is_shut && !verbs_inbox_is_full(stream))

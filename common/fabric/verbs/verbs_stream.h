@@ -85,8 +85,6 @@ static inline bool is_behind(uint32_t a, uint32_t b)
 
 /* --- memory (verbs_slab.c) --- */
 
-enum verbs_slab_kind { VSLAB_SMALL, VSLAB_MIDDLE, VSLAB_LARGE, VSLAB_HUGE, VSLAB_KINDS };
-
 /* A message that has come: in a receive buffer or in a slab. */
 struct verbs_held {
     struct {
@@ -112,18 +110,6 @@ struct verbs_slab {
     uint64_t last_post; /* the device reads it until so many sends are complete */
 };
 
-struct verbs_extent; /* slabs that were made together */
-
-struct verbs_slabs {
-    struct verbs_device *device;
-    struct verbs_extent *extents;
-    struct verbs_slab *free[VSLAB_KINDS];
-    uint32_t counts[VSLAB_KINDS];
-    bool wanted[VSLAB_KINDS]; /* one was asked for in vain */
-    const uint64_t *now_ns;   /* of the endpoint's poll */
-    uint64_t refused_ns;      /* when memory was last refused; 0: not, or that is long ago */
-};
-
 /* NULL: the share of memory is used up, the system gives none, or `bytes` is more than a message has. */
 struct verbs_slab *verbs_slab_get(struct verbs_slabs *slabs, uint32_t bytes);
 void verbs_slab_give(struct verbs_slabs *slabs, struct verbs_slab *slab);
@@ -133,11 +119,6 @@ bool verbs_slabs_may_ask(struct verbs_slabs *slabs);
 void verbs_slabs_fini(struct verbs_slabs *slabs);
 
 /* --- messages out (verbs_message.c) --- */
-
-struct verbs_messages {
-    struct verbs_slabs out, in;
-    uint32_t out_count; /* sent and not acknowledged */
-};
 
 struct verbs_stream {
     struct ibv_ah *ah;
@@ -259,8 +240,6 @@ void verbs_stream_added(struct verbs_conn *conn);
 void verbs_stream_opened(struct verbs_conn *conn);
 
 /* --- verbs_message.c --- */
-int verbs_messages_open(struct verbs_endpoint *endpoint);
-void verbs_messages_close(struct verbs_endpoint *endpoint);
 int verbs_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count);
 
 /* Frees what is done with. */
@@ -288,8 +267,6 @@ unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, 
 void verbs_inbox_fini(struct verbs_conn *conn);
 void verbs_inbox_check(struct verbs_endpoint *endpoint);
 
-/* The earliest time that verbs_inbox_check has a message to end; UINT64_MAX: none. */
-uint64_t verbs_inbox_wake_ns(const struct verbs_endpoint *endpoint);
 void verbs_message_release(struct fabric_conn *conn, uint64_t message);
 
 #endif

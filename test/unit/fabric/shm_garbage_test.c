@@ -474,7 +474,7 @@ TEST(without_descriptors_accepting_pauses)
     side_poll(&world, VICTIM);
     assert_int_equal(poll(&wait, 1, 0), 0); /* a reactor may sleep all the same */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    poll_for(2 * SHM_PAUSE_NS);
+    poll_for(2 * ACCEPT_PAUSE_NS);
     assert_int_equal(side_count(&world.sides[PEER], FABRIC_CONNECTED), 1);
 }
 
@@ -485,13 +485,12 @@ TEST(a_position_that_cannot_be_closes_the_sender)
     struct fabric_conn *active, *passive;
     struct zone_control *control;
     void *memory;
-    struct shm_welcome welcome;
-    int fds[2];
+    const struct shm_zone *zone;
 
     side_open_zone(&world, VICTIM, 2, 2);
     world_connect(&world, PEER, VICTIM, 0, &active, &passive);
-    zone_describe((struct shm_zone *)world.sides[VICTIM].zone, &welcome, fds);
-    assert_int_equal(memory_map(fds[0], zone_control_bytes(2), &memory), 0);
+    zone = (struct shm_zone *)world.sides[VICTIM].zone;
+    assert_int_equal(memory_map(zone->control_fd, zone_control_bytes(2), &memory), 0);
     control = memory;
     atomic_store(&control->position, position_pack(0, 5, ZONE_STRIDES + 1));
     assert_int_equal(world_add_block(&world, PEER, active, 0, 0, 64), 0);

@@ -71,13 +71,11 @@ TEST(a_pause_of_the_whole_host_voids_no_claim)
  * not leave the steps half done. */
 TEST(a_claim_of_the_dead_is_voided_at_once)
 {
-    struct shm_welcome welcome;
+    const struct shm_zone *zone = (struct shm_zone *)world.sides[OWNER].zone;
     struct zone_control *control;
     void *memory;
-    int fds[2];
 
-    zone_describe((struct shm_zone *)world.sides[OWNER].zone, &welcome, fds);
-    assert_int_equal(memory_map(fds[0], zone_control_bytes(DEPTH), &memory), 0);
+    assert_int_equal(memory_map(zone->control_fd, zone_control_bytes(DEPTH), &memory), 0);
     control = memory;
     atomic_store(&control->senders[((struct shm_conn *)passive[STOPPED])->zone_member].intent, 1);
     atomic_store(&control->position, position_pack(0, 1, BYTES / FABRIC_STRIDE));

@@ -75,7 +75,7 @@ TEST(an_acknowledgement_of_nonsense_is_garbage)
 /* Likewise, with head.bytes of payload, as the next datagram that side 0 expects. */
 static void forge_data(struct packet_head head, uint32_t ahead)
 {
-    struct verbs_slab *slab = verbs_slab_get(&near->endpoint->messages->out, head.bytes + 1);
+    struct verbs_slab *slab = verbs_slab_get(&near->endpoint->messages.out, head.bytes + 1);
 
     head.flags |= PACKET_DATA;
     head.connection = near->theirs.connection;

@@ -192,15 +192,15 @@ TEST(who_found_no_memory_is_asked_again_after_a_pause)
 {
     assert_int_equal(send_large(), 0);
     soft_verbs_lock_limit("soft1", 1);
-    for (unsigned i = 0; !conn_is_listed(&far->base, LIST_WAITING); i++) {
+    for (unsigned i = 0; !conn_is_listed(&far->base, LIST_NO_MEMORY); i++) {
         assert_true(i < 10000);
         world_poll(&world);
     }
     poll_receiver();
-    assert_true(conn_is_listed(&far->base, LIST_WAITING));
+    assert_true(conn_is_listed(&far->base, LIST_NO_MEMORY));
     clock_ns += STREAM_REFUSED_NS;
     poll_receiver();
-    assert_false(conn_is_listed(&far->base, LIST_WAITING));
+    assert_false(conn_is_listed(&far->base, LIST_NO_MEMORY));
 }
 
 /* --- a device that has failed --- */
