@@ -20,12 +20,11 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/coord/coord.h"
+#include "common/coord/coord_asked.h"
 #include "common/coord/coord_store.h"
 #include "common/reactor/reactor.h"
 #include "common/reactor/thread.h"
@@ -50,10 +49,8 @@ struct coord_file;
 typedef void op_function(struct coord_file *file);
 
 struct coord_file {
-    struct coord coord;
+    struct coord_asked asked;
     struct coord_store store; /* the helper's */
-    struct reactor *reactor;
-    uint64_t known_version; /* the last one that was answered; 0: none */
 
     struct {
         op_function *runs[JOB_SLOTS]; /* of job n at n mod JOB_SLOTS */
@@ -65,8 +62,6 @@ struct coord_file {
 
     struct {
         struct coord_op op;
-        coord_read_done *done;
-        void *context;
         uint8_t *image;
         size_t bytes;
         uint64_t version;
@@ -74,11 +69,7 @@ struct coord_file {
 
     struct {
         struct coord_op op;
-        coord_cas_done *done;
-        void *context;
         uint8_t *image;
-        size_t bytes;
-        uint64_t expected;
     } cas;
 
     /* Runs every INSPECT_PERIOD_NS while somebody watches or stands for election. */
@@ -90,18 +81,7 @@ struct coord_file {
         int lead_error; /* 0: leads */
     } inspect;
 
-    struct {
-        coord_changed *changed; /* NULL: not set */
-        void *context;
-        uint64_t version; /* another one fires it */
-    } watch;
-
-    struct {
-        coord_leader *leader; /* NULL: does not stand */
-        void *context;
-        bool leads;
-        int error; /* of the last attempt: logged when it changes */
-    } election;
+    int election_error; /* of the last attempt: logged when it changes */
 };
 
 static void run_read(struct coord_file *file)
@@ -112,8 +92,8 @@ static void run_read(struct coord_file *file)
 
 static void run_cas(struct coord_file *file)
 {
-    file->cas.op.error =
-        coord_store_cas(&file->store, file->cas.expected, file->cas.image, file->cas.bytes);
+    file->cas.op.error = coord_store_cas(&file->store, file->asked.cas.expected, file->cas.image,
+                                         file->asked.cas.bytes);
 }
 
 static void run_inspect(struct coord_file *file)
@@ -123,12 +103,6 @@ static void run_inspect(struct coord_file *file)
         file->inspect.op.error = coord_store_peek(&file->store, &file->inspect.version);
     if (file->inspect.stands)
         file->inspect.lead_error = coord_store_lead(&file->store);
-}
-
-static void wake(struct coord_file *file)
-{
-    if (file->reactor)
-        reactor_wake(file->reactor);
 }
 
 static void *run_helper(void *argument)
@@ -143,72 +117,9 @@ static void *run_helper(void *argument)
         done++;
         file->helper.runs[done % JOB_SLOTS](file);
         atomic_store_explicit(&file->helper.done, done, memory_order_release);
-        wake(file);
+        if (file->asked.reactor)
+            reactor_wake(file->asked.reactor);
     }
-}
-
-/* The next poll posts it. */
-static void request(struct coord_file *file, struct coord_op *op)
-{
-    op->state = OP_WAITING;
-    op->due_ns = 0;
-    wake(file);
-}
-
-static int file_read(struct coord *coord, coord_read_done *done, void *context)
-{
-    struct coord_file *file = (struct coord_file *)coord;
-
-    if (file->read.op.state != OP_FREE)
-        return ROWAN_EAGAIN;
-    file->read.done = done;
-    file->read.context = context;
-    request(file, &file->read.op);
-    return 0;
-}
-
-static int file_cas(struct coord *coord, uint64_t expected_version, const void *value, size_t bytes,
-                    coord_cas_done *done, void *context)
-{
-    struct coord_file *file = (struct coord_file *)coord;
-
-    if (bytes > COORD_MAX_VALUE_BYTES)
-        return ROWAN_EINVALID;
-    if (file->cas.op.state != OP_FREE)
-        return ROWAN_EAGAIN;
-    file->cas.done = done;
-    file->cas.context = context;
-    file->cas.expected = expected_version;
-    file->cas.bytes = bytes;
-    if (bytes > 0)
-        memcpy(file->cas.image + sizeof(struct coord_header), value, bytes);
-    request(file, &file->cas.op);
-    return 0;
-}
-
-static int file_watch(struct coord *coord, coord_changed *changed, void *context)
-{
-    struct coord_file *file = (struct coord_file *)coord;
-
-    if (file->watch.changed)
-        return ROWAN_EAGAIN;
-    file->watch.changed = changed;
-    file->watch.context = context;
-    file->watch.version = file->known_version;
-    wake(file);
-    return 0;
-}
-
-static int file_elect(struct coord *coord, coord_leader *leader, void *context)
-{
-    struct coord_file *file = (struct coord_file *)coord;
-
-    if (file->election.leader)
-        return ROWAN_EAGAIN;
-    file->election.leader = leader;
-    file->election.context = context;
-    wake(file);
-    return 0;
 }
 
 /* True when `op` was running and is no more. */
@@ -228,20 +139,16 @@ static bool answer_read(struct coord_file *file)
     if (!op_ended(file, &file->read.op))
         return false;
     error = file->read.op.error;
-    if (error) {
-        file->read.done(file->read.context, error, NULL, 0, 0);
-        return true;
-    }
-    file->known_version = file->read.version;
-    file->read.done(file->read.context, 0, file->read.image + sizeof(struct coord_header),
-                    file->read.bytes, file->read.version);
+    if (error)
+        coord_answer_read(&file->asked, error, NULL, 0, 0);
+    else
+        coord_answer_read(&file->asked, 0, file->read.image + sizeof(struct coord_header),
+                          file->read.bytes, file->read.version);
     return true;
 }
 
 static bool answer_cas(struct coord_file *file, uint64_t now_ns)
 {
-    uint64_t version = 0;
-
     if (!op_ended(file, &file->cas.op))
         return false;
     if (file->cas.op.error == ROWAN_EAGAIN) {
@@ -249,42 +156,28 @@ static bool answer_cas(struct coord_file *file, uint64_t now_ns)
         file->cas.op.due_ns = now_ns + CAS_RETRY_NS;
         return true;
     }
-    if (file->cas.op.error == 0) {
-        version = file->cas.expected + 1;
-        file->known_version = version;
-    }
-    file->cas.done(file->cas.context, file->cas.op.error, version);
+    coord_answer_cas(&file->asked, file->cas.op.error);
     return true;
 }
 
 static void answer_watch(struct coord_file *file)
 {
-    coord_changed *changed = file->watch.changed;
-
     /* A value that cannot be read has changed: the read that follows says how. */
-    if (!changed || !file->inspect.watches ||
-        (file->inspect.op.error == 0 && file->inspect.version == file->watch.version))
-        return;
-    file->watch.changed = NULL;
-    changed(file->watch.context);
+    if (file->asked.watch.changed && file->inspect.watches &&
+        (file->inspect.op.error || file->inspect.version != file->asked.watch.version))
+        coord_answer_watch(&file->asked);
 }
 
 static void answer_election(struct coord_file *file)
 {
-    bool leads = file->inspect.lead_error == 0;
+    const int error = file->inspect.lead_error;
 
     if (!file->inspect.stands)
         return;
-    if (file->inspect.lead_error != file->election.error) {
-        file->election.error = file->inspect.lead_error;
-        if (file->election.error != 0 && file->election.error != ROWAN_EAGAIN)
-            log_event(LOG_ERROR, "coord_election_failed", "error=%s",
-                      error_name(file->election.error));
-    }
-    if (leads == file->election.leads)
-        return;
-    file->election.leads = leads;
-    file->election.leader(file->election.context, leads);
+    if (error != file->election_error && error != 0 && error != ROWAN_EAGAIN)
+        log_event(LOG_ERROR, "coord_election_failed", "error=%s", error_name(error));
+    file->election_error = error;
+    coord_answer_leads(&file->asked, error == 0);
 }
 
 static bool answer_inspect(struct coord_file *file)
@@ -294,6 +187,15 @@ static bool answer_inspect(struct coord_file *file)
     answer_watch(file);
     answer_election(file);
     return true;
+}
+
+static void begin(struct coord_op *op, bool *is_new)
+{
+    if (!*is_new)
+        return;
+    *is_new = false;
+    op->state = OP_WAITING;
+    op->due_ns = 0;
 }
 
 static bool post_op(struct coord_file *file, struct coord_op *op, op_function *run, uint64_t now_ns,
@@ -317,13 +219,13 @@ static bool post_op(struct coord_file *file, struct coord_op *op, op_function *r
 
 static bool post_inspect(struct coord_file *file, uint64_t now_ns, uint64_t *wake_ns)
 {
-    if (!file->watch.changed && !file->election.leader)
+    if (!file->asked.watch.changed && !file->asked.election.leader)
         return false;
     if (file->inspect.op.state == OP_FREE)
         file->inspect.op.state = OP_WAITING;
     if (file->inspect.op.state == OP_WAITING) {
-        file->inspect.watches = file->watch.changed != NULL;
-        file->inspect.stands = file->election.leader != NULL;
+        file->inspect.watches = file->asked.watch.changed != NULL;
+        file->inspect.stands = file->asked.election.leader != NULL;
     }
     if (!post_op(file, &file->inspect.op, run_inspect, now_ns, wake_ns))
         return false;
@@ -344,6 +246,8 @@ static enum poll_result file_poll(struct coord *coord, uint64_t now_ns, uint64_t
     if (!cas_ran_first)
         busy |= answer_cas(file, now_ns);
     busy |= answer_inspect(file);
+    begin(&file->read.op, &file->asked.read.is_new);
+    begin(&file->cas.op, &file->asked.cas.is_new);
     busy |= post_op(file, &file->read.op, run_read, now_ns, wake_ns);
     busy |= post_op(file, &file->cas.op, run_cas, now_ns, wake_ns);
     busy |= post_inspect(file, now_ns, wake_ns);
@@ -364,10 +268,10 @@ static void file_close(struct coord *coord)
 }
 
 static const struct coord_ops file_ops = {.close = file_close,
-                                          .read = file_read,
-                                          .cas = file_cas,
-                                          .watch = file_watch,
-                                          .elect = file_elect,
+                                          .read = coord_asked_read,
+                                          .cas = coord_asked_cas,
+                                          .watch = coord_asked_watch,
+                                          .elect = coord_asked_elect,
                                           .poll = file_poll};
 
 int coord_open_file(const char *directory, struct reactor *reactor, struct coord **out)
@@ -378,12 +282,13 @@ int coord_open_file(const char *directory, struct reactor *reactor, struct coord
 
     if (!file)
         return ROWAN_ENOMEM;
-    file->coord.ops = &file_ops;
-    file->reactor = reactor;
+    file->asked.coord.ops = &file_ops;
+    file->asked.reactor = reactor;
     file->read.image = malloc(COORD_IMAGE_BYTES + 1); /* see coord_store_read */
     file->cas.image = malloc(COORD_IMAGE_BYTES);
     if (!file->read.image || !file->cas.image)
         goto fail_free;
+    file->asked.cas.value = file->cas.image + sizeof(struct coord_header);
     error = coord_store_open(&file->store, directory);
     if (error)
         goto fail_free;
@@ -392,7 +297,7 @@ int coord_open_file(const char *directory, struct reactor *reactor, struct coord
     error = thread_start(&file->helper.thread, "coord", run_helper, file);
     if (error)
         goto fail_close;
-    *out = &file->coord;
+    *out = &file->asked.coord;
     return 0;
 
 fail_close:

@@ -27,52 +27,26 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/coord/coord.h"
+#include "common/coord/coord_asked.h"
 #include "common/coord/zookeeper_session.h"
 
 enum request_state { REQUEST_FREE, REQUEST_WAITING, REQUEST_RUNNING };
 
 struct coord_zookeeper {
-    struct coord coord;
-    struct reactor *reactor;
+    struct coord_asked asked;
     struct zookeeper_session session;
     char path[COORD_MAX_PATH_BYTES + 1];
     char value_path[COORD_MAX_PATH_BYTES + 8], leader_path[COORD_MAX_PATH_BYTES + 8];
     enum request_state path_state; /* FREE: the path is there, or cannot be made */
     bool path_refused;
-    uint64_t known_version; /* the last one that was answered; 0: none */
-    bool answered;          /* in this poll */
 
-    struct {
-        enum request_state state;
-        bool is_synced;
-        coord_read_done *done;
-        void *context;
-    } read;
-
-    struct {
-        enum request_state state;
-        coord_cas_done *done;
-        void *context;
-        uint64_t expected;
-        uint8_t *value;
-        size_t bytes;
-    } cas;
-
-    struct {
-        enum request_state state; /* of the look; FREE and `changed` set: the ensemble will tell */
-        coord_changed *changed;   /* NULL: not set */
-        void *context;
-        uint64_t version; /* another one fires it */
-    } watch;
-
-    struct {
-        enum request_state state; /* of the look or of making the node; FREE: until it changes */
-        coord_leader *leader;     /* NULL: does not stand */
-        void *context;
-        bool makes; /* nobody leads: make the node */
-        bool leads;
-    } election;
+    enum request_state read_state, cas_state;
+    bool read_is_synced;
+    enum request_state
+        watch_state; /* of the look; FREE, and a watch is set: the ensemble will tell */
+    enum request_state
+        election_state; /* of the look or of making the node; FREE: until it changes */
+    bool makes_leader;  /* nobody leads: make the node */
 };
 
 /* --- what a completion says --- */
@@ -163,7 +137,7 @@ static int make_path(struct coord_zookeeper *zookeeper)
 static void synced(int code, const char *path, const void *context)
 {
     (void)path;
-    owner_of(context)->read.is_synced = code == ZOK;
+    owner_of(context)->read_is_synced = code == ZOK;
 }
 
 static void read_done(int code, const char *value, int bytes, const struct Stat *stat,
@@ -173,25 +147,21 @@ static void read_done(int code, const char *value, int bytes, const struct Stat 
     if (zookeeper->session.closing)
         return;
     const bool told = code == ZOK || code == ZNONODE;
-    if (is_lost(code) || code == ZTHROTTLEDOP || (told && !zookeeper->read.is_synced)) {
-        zookeeper->read.state = REQUEST_WAITING;
+    if (is_lost(code) || code == ZTHROTTLEDOP || (told && !zookeeper->read_is_synced)) {
+        zookeeper->read_state = REQUEST_WAITING;
         return;
     }
-    zookeeper->read.state = REQUEST_FREE;
-    zookeeper->answered = true;
-    const bool is_there = code == ZOK;
-    if (is_there || code == ZNONODE) {
-        zookeeper->known_version = is_there ? version_of(stat) : 0;
-        zookeeper->read.done(zookeeper->read.context, 0, is_there ? value : NULL,
-                             is_there && bytes > 0 ? (size_t)bytes : 0, zookeeper->known_version);
-    } else {
-        zookeeper->read.done(zookeeper->read.context, error_of(code, "read"), NULL, 0, 0);
-    }
+    zookeeper->read_state = REQUEST_FREE;
+    if (code == ZOK)
+        coord_answer_read(&zookeeper->asked, 0, value, bytes > 0 ? (size_t)bytes : 0,
+                          version_of(stat));
+    else
+        coord_answer_read(&zookeeper->asked, told ? 0 : error_of(code, "read"), NULL, 0, 0);
 }
 
 static int hand_over_read(struct coord_zookeeper *zookeeper)
 {
-    zookeeper->read.is_synced = false;
+    zookeeper->read_is_synced = false;
     int code = zoo_async(zookeeper->session.handle, zookeeper->value_path, synced, zookeeper);
     if (code == ZOK)
         code = zoo_aget(zookeeper->session.handle, zookeeper->value_path, 0, read_done, zookeeper);
@@ -200,13 +170,10 @@ static int hand_over_read(struct coord_zookeeper *zookeeper)
 
 /* --- compare-and-set --- */
 
-static void answer_cas(struct coord_zookeeper *zookeeper, int error, uint64_t version)
+static void answer_cas(struct coord_zookeeper *zookeeper, int error)
 {
-    zookeeper->cas.state = REQUEST_FREE;
-    zookeeper->answered = true;
-    if (!error)
-        zookeeper->known_version = version;
-    zookeeper->cas.done(zookeeper->cas.context, error, version);
+    zookeeper->cas_state = REQUEST_FREE;
+    coord_answer_cas(&zookeeper->asked, error);
 }
 
 static void cas_done(struct coord_zookeeper *zookeeper, int code)
@@ -214,14 +181,14 @@ static void cas_done(struct coord_zookeeper *zookeeper, int code)
     if (zookeeper->session.closing)
         return;
     if (code == ZTHROTTLEDOP) /* it was not carried out */
-        zookeeper->cas.state = REQUEST_WAITING;
+        zookeeper->cas_state = REQUEST_WAITING;
     else if (code == ZOK)
-        answer_cas(zookeeper, 0, zookeeper->cas.expected + 1);
+        answer_cas(zookeeper, 0);
     else if (code == ZBADVERSION || code == ZNODEEXISTS || code == ZNONODE)
-        answer_cas(zookeeper, ROWAN_EVERSION, 0);
+        answer_cas(zookeeper, ROWAN_EVERSION);
     else
-        answer_cas(zookeeper, is_refused(code) ? error_of(code, "compare_and_set") : ROWAN_EUNKNOWN,
-                   0);
+        answer_cas(zookeeper,
+                   is_refused(code) ? error_of(code, "compare_and_set") : ROWAN_EUNKNOWN);
 }
 
 static void value_set(int code, const struct Stat *stat, const void *context)
@@ -235,16 +202,16 @@ static void value_made(int code, const char *name, const void *context)
     struct coord_zookeeper *zookeeper = owner_of(context);
     (void)name;
     if (!zookeeper->session.closing && make_path_again(zookeeper, code))
-        zookeeper->cas.state = REQUEST_WAITING;
+        zookeeper->cas_state = REQUEST_WAITING;
     else
         cas_done(zookeeper, code == ZNONODE ? ZNOAUTH : code); /* the path cannot be made */
 }
 
 static int hand_over_cas(struct coord_zookeeper *zookeeper)
 {
-    const char *value = (const char *)zookeeper->cas.value;
-    const int bytes = (int)zookeeper->cas.bytes;
-    const uint64_t expected = zookeeper->cas.expected;
+    const char *value = (const char *)zookeeper->asked.cas.value;
+    const int bytes = (int)zookeeper->asked.cas.bytes;
+    const uint64_t expected = zookeeper->asked.cas.expected;
     if (expected == 0)
         return zoo_acreate(zookeeper->session.handle, zookeeper->value_path, value, bytes,
                            &ZOO_OPEN_ACL_UNSAFE, 0, value_made, zookeeper);
@@ -256,13 +223,10 @@ static int hand_over_cas(struct coord_zookeeper *zookeeper)
 
 static void fire(struct coord_zookeeper *zookeeper)
 {
-    coord_changed *changed = zookeeper->watch.changed;
-    if (!changed || zookeeper->session.closing)
+    if (!zookeeper->asked.watch.changed || zookeeper->session.closing)
         return;
-    zookeeper->watch.changed = NULL;
-    zookeeper->watch.state = REQUEST_FREE;
-    zookeeper->answered = true;
-    changed(zookeeper->watch.context);
+    zookeeper->watch_state = REQUEST_FREE;
+    coord_answer_watch(&zookeeper->asked);
 }
 
 /* The end of a session or a connection is no change of the node: the client sets the watch again, or we do (5). */
@@ -278,13 +242,13 @@ static void value_changed(zhandle_t *handle, int type, int state, const char *pa
 static void watch_looked(int code, const struct Stat *stat, const void *context)
 {
     struct coord_zookeeper *zookeeper = owner_of(context);
-    if (zookeeper->session.closing || zookeeper->watch.state != REQUEST_RUNNING)
+    if (zookeeper->session.closing || zookeeper->watch_state != REQUEST_RUNNING)
         return; /* it has fired meanwhile */
     const bool again = is_lost(code) || code == ZTHROTTLEDOP;
-    zookeeper->watch.state = again ? REQUEST_WAITING : REQUEST_FREE;
+    zookeeper->watch_state = again ? REQUEST_WAITING : REQUEST_FREE;
     if (code != ZOK && code != ZNONODE && !again)
         (void)error_of(code, "watch");
-    else if (!again && (code == ZOK ? version_of(stat) : 0) != zookeeper->watch.version)
+    else if (!again && (code == ZOK ? version_of(stat) : 0) != zookeeper->asked.watch.version)
         fire(zookeeper);
 }
 
@@ -296,23 +260,14 @@ static int hand_over_watch(struct coord_zookeeper *zookeeper)
 
 /* --- election (4) --- */
 
-static void set_leads(struct coord_zookeeper *zookeeper, bool leads)
-{
-    if (leads == zookeeper->election.leads)
-        return;
-    zookeeper->election.leads = leads;
-    zookeeper->answered = true;
-    zookeeper->election.leader(zookeeper->election.context, leads);
-}
-
 static void leader_changed(zhandle_t *handle, int type, int state, const char *path, void *context)
 {
     struct coord_zookeeper *zookeeper = context;
     (void)handle;
     (void)state;
     (void)path;
-    if (type != ZOO_SESSION_EVENT && zookeeper->election.state == REQUEST_FREE)
-        zookeeper->election.state = REQUEST_WAITING;
+    if (type != ZOO_SESSION_EVENT && zookeeper->election_state == REQUEST_FREE)
+        zookeeper->election_state = REQUEST_WAITING;
 }
 
 static void leader_looked(int code, const struct Stat *stat, const void *context)
@@ -321,14 +276,14 @@ static void leader_looked(int code, const struct Stat *stat, const void *context
     if (zookeeper->session.closing)
         return;
     const bool again = is_lost(code) || code == ZTHROTTLEDOP;
-    zookeeper->election.state = again || code == ZNONODE ? REQUEST_WAITING : REQUEST_FREE;
-    zookeeper->election.makes = code == ZNONODE;
+    zookeeper->election_state = again || code == ZNONODE ? REQUEST_WAITING : REQUEST_FREE;
+    zookeeper->makes_leader = code == ZNONODE;
     if (code != ZOK && code != ZNONODE && !again)
         (void)error_of(code, "leader");
     if (!again)
-        set_leads(zookeeper,
-                  code == ZOK &&
-                      stat->ephemeralOwner == zoo_client_id(zookeeper->session.handle)->client_id);
+        coord_answer_leads(&zookeeper->asked,
+                           code == ZOK && stat->ephemeralOwner ==
+                                              zoo_client_id(zookeeper->session.handle)->client_id);
 }
 
 /* The next look tells what came of it; after a refusal there is none before the node changes, or the connection. */
@@ -339,15 +294,15 @@ static void leader_made(int code, const char *name, const void *context)
     if (zookeeper->session.closing)
         return;
     const bool refused = is_refused(code) || (code == ZNONODE && !make_path_again(zookeeper, code));
-    zookeeper->election.state = refused ? REQUEST_FREE : REQUEST_WAITING;
-    zookeeper->election.makes = false;
+    zookeeper->election_state = refused ? REQUEST_FREE : REQUEST_WAITING;
+    zookeeper->makes_leader = false;
     if (refused)
         (void)error_of(code, "leader");
 }
 
 static int hand_over_election(struct coord_zookeeper *zookeeper)
 {
-    if (zookeeper->election.makes)
+    if (zookeeper->makes_leader)
         return zoo_acreate(zookeeper->session.handle, zookeeper->leader_path, "", 0,
                            &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, leader_made, zookeeper);
     return zoo_awexists(zookeeper->session.handle, zookeeper->leader_path, leader_changed,
@@ -355,6 +310,13 @@ static int hand_over_election(struct coord_zookeeper *zookeeper)
 }
 
 /* --- the poll --- */
+
+static void begin(enum request_state *state, bool *is_new)
+{
+    if (*is_new)
+        *state = REQUEST_WAITING;
+    *is_new = false;
+}
 
 static bool hand_over(struct coord_zookeeper *zookeeper, enum request_state *state,
                       int (*request)(struct coord_zookeeper *zookeeper))
@@ -369,14 +331,19 @@ static bool hand_over(struct coord_zookeeper *zookeeper, enum request_state *sta
 
 static bool hand_over_all(struct coord_zookeeper *zookeeper)
 {
+    struct coord_asked *asked = &zookeeper->asked;
     bool any = hand_over(zookeeper, &zookeeper->path_state, make_path);
+    begin(&zookeeper->cas_state, &asked->cas.is_new);
+    begin(&zookeeper->read_state, &asked->read.is_new);
+    begin(&zookeeper->watch_state, &asked->watch.is_new);
+    begin(&zookeeper->election_state, &asked->election.is_new);
     /* No node has such a version. */
-    if (zookeeper->cas.state == REQUEST_WAITING && zookeeper->cas.expected > INT32_MAX)
-        answer_cas(zookeeper, ROWAN_EVERSION, 0);
-    any |= hand_over(zookeeper, &zookeeper->cas.state, hand_over_cas);
-    any |= hand_over(zookeeper, &zookeeper->read.state, hand_over_read);
-    any |= hand_over(zookeeper, &zookeeper->watch.state, hand_over_watch);
-    any |= hand_over(zookeeper, &zookeeper->election.state, hand_over_election);
+    if (zookeeper->cas_state == REQUEST_WAITING && zookeeper->asked.cas.expected > INT32_MAX)
+        answer_cas(zookeeper, ROWAN_EVERSION);
+    any |= hand_over(zookeeper, &zookeeper->cas_state, hand_over_cas);
+    any |= hand_over(zookeeper, &zookeeper->read_state, hand_over_read);
+    any |= hand_over(zookeeper, &zookeeper->watch_state, hand_over_watch);
+    any |= hand_over(zookeeper, &zookeeper->election_state, hand_over_election);
     return any;
 }
 
@@ -389,27 +356,27 @@ static void ask_again(enum request_state *state)
 /* 5 */
 static void session_expired(struct coord_zookeeper *zookeeper)
 {
-    ask_again(&zookeeper->read.state);
-    if (zookeeper->cas.state == REQUEST_RUNNING)
-        answer_cas(zookeeper, ROWAN_EUNKNOWN, 0);
-    if (zookeeper->watch.changed)
-        zookeeper->watch.state = REQUEST_WAITING;
+    ask_again(&zookeeper->read_state);
+    if (zookeeper->cas_state == REQUEST_RUNNING)
+        answer_cas(zookeeper, ROWAN_EUNKNOWN);
+    if (zookeeper->asked.watch.changed)
+        zookeeper->watch_state = REQUEST_WAITING;
 }
 
 static enum poll_result zookeeper_poll(struct coord *coord, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
     bool any = false;
-    zookeeper->answered = false;
+    zookeeper->asked.answered = false;
     switch (zookeeper_session_poll(&zookeeper->session, now_ns, wake_ns)) {
     case SESSION_NO_NEWS:
         break;
     case SESSION_CONNECTED: /* `leader` may be another session's by now, and the client may have lost the watch */
         zookeeper->path_state = REQUEST_WAITING;
-        if (zookeeper->watch.changed)
-            zookeeper->watch.state = REQUEST_WAITING;
-        if (zookeeper->election.leader)
-            zookeeper->election.state = REQUEST_WAITING;
+        if (zookeeper->asked.watch.changed)
+            zookeeper->watch_state = REQUEST_WAITING;
+        if (zookeeper->asked.election.leader)
+            zookeeper->election_state = REQUEST_WAITING;
         break;
     case SESSION_EXPIRED:
         session_expired(zookeeper);
@@ -418,70 +385,8 @@ static enum poll_result zookeeper_poll(struct coord *coord, uint64_t now_ns, uin
     if (zookeeper->session.connected)
         any = hand_over_all(zookeeper);
     else
-        set_leads(zookeeper, false);
-    return any || zookeeper->answered ? POLL_BUSY : POLL_IDLE;
-}
-
-/* --- asking --- */
-
-/* The next poll hands it over. */
-static void request(struct coord_zookeeper *zookeeper, enum request_state *state)
-{
-    *state = REQUEST_WAITING;
-    if (zookeeper->reactor)
-        reactor_wake(zookeeper->reactor);
-}
-
-static int zookeeper_read(struct coord *coord, coord_read_done *done, void *context)
-{
-    struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
-    if (zookeeper->read.state != REQUEST_FREE)
-        return ROWAN_EAGAIN;
-    zookeeper->read.done = done;
-    zookeeper->read.context = context;
-    request(zookeeper, &zookeeper->read.state);
-    return 0;
-}
-
-static int zookeeper_cas(struct coord *coord, uint64_t expected_version, const void *value,
-                         size_t bytes, coord_cas_done *done, void *context)
-{
-    struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
-    if (bytes > COORD_MAX_VALUE_BYTES)
-        return ROWAN_EINVALID;
-    if (zookeeper->cas.state != REQUEST_FREE)
-        return ROWAN_EAGAIN;
-    zookeeper->cas.done = done;
-    zookeeper->cas.context = context;
-    zookeeper->cas.expected = expected_version;
-    zookeeper->cas.bytes = bytes;
-    if (bytes > 0)
-        memcpy(zookeeper->cas.value, value, bytes);
-    request(zookeeper, &zookeeper->cas.state);
-    return 0;
-}
-
-static int zookeeper_watch(struct coord *coord, coord_changed *changed, void *context)
-{
-    struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
-    if (zookeeper->watch.changed)
-        return ROWAN_EAGAIN;
-    zookeeper->watch.changed = changed;
-    zookeeper->watch.context = context;
-    zookeeper->watch.version = zookeeper->known_version;
-    request(zookeeper, &zookeeper->watch.state);
-    return 0;
-}
-
-static int zookeeper_elect(struct coord *coord, coord_leader *leader, void *context)
-{
-    struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
-    if (zookeeper->election.leader)
-        return ROWAN_EAGAIN;
-    zookeeper->election.leader = leader;
-    zookeeper->election.context = context;
-    request(zookeeper, &zookeeper->election.state);
-    return 0;
+        coord_answer_leads(&zookeeper->asked, false);
+    return any || zookeeper->asked.answered ? POLL_BUSY : POLL_IDLE;
 }
 
 /* --- life --- */
@@ -490,15 +395,15 @@ static void zookeeper_close_coord(struct coord *coord)
 {
     struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
     zookeeper_session_close(&zookeeper->session);
-    free(zookeeper->cas.value);
+    free(zookeeper->asked.cas.value);
     free(zookeeper);
 }
 
 static const struct coord_ops zookeeper_ops = {.close = zookeeper_close_coord,
-                                               .read = zookeeper_read,
-                                               .cas = zookeeper_cas,
-                                               .watch = zookeeper_watch,
-                                               .elect = zookeeper_elect,
+                                               .read = coord_asked_read,
+                                               .cas = coord_asked_cas,
+                                               .watch = coord_asked_watch,
+                                               .elect = coord_asked_elect,
                                                .poll = zookeeper_poll};
 
 /* A node's path: names with '/' in front of each, none of them empty, "." or "..". */
@@ -552,11 +457,11 @@ static int open_parts(struct coord_zookeeper *zookeeper, const char *ensemble, u
     snprintf(zookeeper->path, sizeof zookeeper->path, "%s", path);
     snprintf(zookeeper->value_path, sizeof zookeeper->value_path, "%s/value", path);
     snprintf(zookeeper->leader_path, sizeof zookeeper->leader_path, "%s/leader", path);
-    zookeeper->cas.value = malloc(COORD_MAX_VALUE_BYTES);
-    if (!zookeeper->cas.value)
+    zookeeper->asked.cas.value = malloc(COORD_MAX_VALUE_BYTES);
+    if (!zookeeper->asked.cas.value)
         return ROWAN_ENOMEM;
     return zookeeper_session_open(&zookeeper->session, ensemble, bytes, session_ms,
-                                  zookeeper->reactor);
+                                  zookeeper->asked.reactor);
 }
 
 int coord_open_zookeeper(const char *ensemble, uint32_t session_ms, struct reactor *reactor,
@@ -565,14 +470,14 @@ int coord_open_zookeeper(const char *ensemble, uint32_t session_ms, struct react
     struct coord_zookeeper *zookeeper = calloc(1, sizeof *zookeeper);
     if (!zookeeper)
         return ROWAN_ENOMEM;
-    zookeeper->coord.ops = &zookeeper_ops;
-    zookeeper->reactor = reactor;
+    zookeeper->asked.coord.ops = &zookeeper_ops;
+    zookeeper->asked.reactor = reactor;
     zookeeper_session_init(&zookeeper->session);
     const int error = open_parts(zookeeper, ensemble, session_ms);
     if (error) {
-        zookeeper_close_coord(&zookeeper->coord);
+        zookeeper_close_coord(&zookeeper->asked.coord);
         return error;
     }
-    *out = &zookeeper->coord;
+    *out = &zookeeper->asked.coord;
     return 0;
 }
