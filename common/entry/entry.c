@@ -312,7 +312,7 @@ void entry_peek(const void *at, struct entry_header *header)
     ASSERT(raw_sound(&raw));
 }
 
-static bool same_entry(const struct entry_header *a, const struct entry_header *b)
+bool entry_is_same(const struct entry_header *a, const struct entry_header *b)
 {
     return a->type == b->type && a->shard == b->shard && a->version == b->version &&
            a->key_bytes == b->key_bytes && a->value_bytes == b->value_bytes &&
@@ -328,7 +328,7 @@ static bool rest_is_whole(const struct entry_format *format, const void *at, siz
         uint32_t size;
         /* A hole where a later block belongs is damage: the entry was begun. */
         if (entry_decode(format, (const uint8_t *)at + bytes, room - bytes, &next, &size) ||
-            next.block != i || !same_entry(first, &next))
+            next.block != i || !entry_is_same(first, &next))
             return false;
         bytes += size;
     }

@@ -182,6 +182,9 @@ int entry_decode(const struct entry_format *format, const void *at, size_t room,
 bool entry_guess(const struct entry_format *format, const void *at, size_t room,
                  struct entry_header *header, const uint8_t **key, uint32_t *bytes);
 
+/* Are these the headers of blocks of one entry, whichever? */
+bool entry_is_same(const struct entry_header *a, const struct entry_header *b);
+
 /* entry_peek: the header of a block that this process has checked before (or just encoded), without
  * its checksum. Asserts what entry_decode would refuse cheaply. */
 void entry_peek(const void *at, struct entry_header *header);

@@ -1,5 +1,4 @@
 /* A report as text and as JSON. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,46 +22,17 @@ _Static_assert(sizeof(block_names) / sizeof(block_names[0]) == ENTRY_TYPES, "blo
 
 /* --- text --- */
 
-struct text {
-    char *bytes; /* NULL: there is no memory */
-    size_t count, room;
-};
-
-static void __attribute__((format(printf, 2, 3))) add(struct text *text, const char *format, ...)
-{
-    enum { MOST_BYTES = 512 }; /* of one call */
-    if (text->bytes && text->room - text->count < MOST_BYTES) {
-        char *more = realloc(text->bytes, text->room + 64 * MOST_BYTES);
-        if (!more)
-            free(text->bytes);
-        text->bytes = more;
-        text->room += 64 * MOST_BYTES;
-    }
-    if (!text->bytes)
-        return;
-    va_list arguments;
-    va_start(arguments, format);
-    int count = vsnprintf(text->bytes + text->count, MOST_BYTES, format, arguments);
-    va_end(arguments);
-    text->count += count < MOST_BYTES ? (size_t)count : MOST_BYTES - 1;
-}
-
-static void add_counts(struct text *text, const char *title, const char *const *what,
+static void add_counts(FILE *out, const char *title, const char *const *what,
                        const uint64_t *counts, unsigned from, unsigned to)
 {
-    add(text, "%s:", title);
+    fprintf(out, "%s:", title);
     for (unsigned i = from; i < to; i++) {
         if (what[i])
-            add(text, " %s %lu%s", what[i], counts[i], i + 1 < to ? "," : "\n");
+            fprintf(out, " %s %lu%s", what[i], counts[i], i + 1 < to ? "," : "\n");
     }
 }
 
-static void add_version(struct text *text, const char *name, uint64_t version)
-{
-    add(text, ", %s %u.%lu", name, version_epoch(version), version_counter(version));
-}
-
-static void add_places(struct text *text, const struct check_report *report)
+static void add_places(FILE *out, const struct check_report *report)
 {
     static const char *const of[CHECK_KINDS] = {
         [CHECK_SUPERBLOCK] = "copy", [CHECK_CONFIG] = "copy", [CHECK_RUN] = "slot",
@@ -70,72 +40,74 @@ static void add_places(struct text *text, const struct check_report *report)
     for (uint32_t i = 0; i < report->place_count; i++) {
         const struct check_place *place = &report->places[i];
         const char *number = of[place->kind] ? of[place->kind] : "segment";
-        add(text, "  %s: %s %lu, %lu bytes at %lu of the file", names[place->kind], number,
-            place->number, place->bytes, place->offset);
+        fprintf(out, "  %s: %s %lu, %lu bytes at %lu of the file", names[place->kind], number,
+                place->number, place->bytes, place->offset);
         if (place->kind == CHECK_BLOCK || place->kind == CHECK_TORN)
-            add(text, ", %lu of the segment",
-                (place->offset - report->offset) % STORE_SEGMENT_BYTES);
-        add(text, "\n");
+            fprintf(out, ", %lu of the segment",
+                    (place->offset - report->offset) % STORE_SEGMENT_BYTES);
+        fprintf(out, "\n");
     }
     uint64_t more = check_found(report) - report->run_is_damaged - report->place_count;
     if (more)
-        add(text, "  and %lu more\n", more);
+        fprintf(out, "  and %lu more\n", more);
 }
 
 char *check_text(const struct check_report *report)
 {
     const struct superblock *block = &report->superblock;
-    struct text text = {.bytes = malloc(1)};
-    add(&text, "superblock: server %u of cluster %016lx, format %u, %lu segments of 4 MiB\n",
-        block->server, block->cluster, block->format_version, block->segments);
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return NULL;
+    fprintf(out, "superblock: server %u of cluster %016lx, format %u, %lu segments of 4 MiB\n",
+            block->server, block->cluster, block->format_version, block->segments);
     if (report->has_run)
-        add(&text, "last run: number %lu, incarnation %016lx, durability %s%s\n",
-            report->run.sequence, report->run.incarnation,
-            pm_durability_name(report->run.durability),
-            report->run.possibly_incomplete ? ", on possibly incomplete data" : "");
+        fprintf(out, "last run: number %lu, incarnation %016lx, durability %s%s\n",
+                report->run.sequence, report->run.incarnation,
+                pm_durability_name(report->run.durability),
+                report->run.possibly_incomplete ? ", on possibly incomplete data" : "");
     else
-        add(&text, "last run: %s\n", report->run_is_damaged ? "all records are damaged" : "none");
+        fprintf(out, "last run: %s\n", report->run_is_damaged ? "all records are damaged" : "none");
     for (unsigned i = 0; i < 2; i++) {
         const struct check_config *config = &report->configs[i];
-        add(&text, "configuration, copy %u: %s", i, config_names[config->state]);
+        fprintf(out, "configuration, copy %u: %s", i, config_names[config->state]);
         if (config->state == CONFIG_COPY_WHOLE)
-            add(&text, ", term %lu, %u members, %u shards", config->term, config->members,
-                config->shards);
-        add(&text, "\n");
+            fprintf(out, ", term %lu, %u members, %u shards", config->term, config->members,
+                    config->shards);
+        fprintf(out, "\n");
     }
-    add_counts(&text, "segments", state_names, report->states, 0, SEGMENT_COMMITTED + 1);
-    add_counts(&text, "owners", owner_names, report->owners, 0, OWNER_KINDS);
-    add(&text, "replicas: %u\n", report->row_count);
+    add_counts(out, "segments", state_names, report->states, 0, SEGMENT_COMMITTED + 1);
+    add_counts(out, "owners", owner_names, report->owners, 0, OWNER_KINDS);
+    fprintf(out, "replicas: %u\n", report->row_count);
     for (uint32_t i = 0; i < report->row_count; i++) {
         const struct replica_row *row = &report->rows[i].row;
-        add(&text, "  shard %u: %s", report->rows[i].shard, replica_names[row->state]);
-        if (row->state != REPLICA_DAMAGED) {
-            add(&text, ", since epoch %u", row->first_epoch);
-            add_version(&text, "settled", row->settled);
-        }
-        add(&text, "\n");
+        fprintf(out, "  shard %u: %s", report->rows[i].shard, replica_names[row->state]);
+        if (row->state != REPLICA_DAMAGED)
+            fprintf(out, ", since epoch %u, settled %u.%lu", row->first_epoch,
+                    version_epoch(row->settled), version_counter(row->settled));
+        fprintf(out, "\n");
     }
     for (uint32_t i = 0; i < report->void_count; i++)
-        add(&text, "void: segment %lu, %u bytes at %u of the segment\n", report->voids[i].segment,
-            report->voids[i].bytes, report->voids[i].from);
-    add_counts(&text, "whole blocks", block_names, report->blocks, ENTRY_PUT, ENTRY_TYPES);
-    add(&text, "  of %lu entries, %lu bytes\n", report->entries, report->block_bytes);
+        fprintf(out, "void: segment %lu, %u bytes at %u of the segment\n", report->voids[i].segment,
+                report->voids[i].bytes, report->voids[i].from);
+    add_counts(out, "whole blocks", block_names, report->blocks, ENTRY_PUT, ENTRY_TYPES);
+    fprintf(out, "  of %lu entries, %lu bytes\n", report->entries, report->block_bytes);
     for (unsigned i = 0; i < CHECK_KINDS; i++) {
         if (report->found[i])
-            add(&text, "%lu %s\n", report->found[i], texts[i]);
+            fprintf(out, "%lu %s\n", report->found[i], texts[i]);
     }
-    add_places(&text, report);
+    add_places(out, report);
     if (check_found(report) == 0)
-        add(&text, "nothing is damaged\n");
-    return text.bytes;
+        fprintf(out, "nothing is damaged\n");
+    const bool failed = ferror(out);
+    if (fclose(out) == 0 && !failed)
+        return text;
+    free(text);
+    return NULL;
 }
 
 /* --- JSON --- */
-
-static json_t *json_number(uint64_t number)
-{
-    return json_integer((json_int_t)number);
-}
 
 static json_t *json_counts(const char *const *what, const uint64_t *counts, unsigned from,
                            unsigned to)
@@ -143,7 +115,7 @@ static json_t *json_counts(const char *const *what, const uint64_t *counts, unsi
     json_t *object = json_object();
     for (unsigned i = from; i < to; i++) {
         if (what[i])
-            json_object_set_new(object, what[i], json_number(counts[i]));
+            json_object_set_new(object, what[i], json_integer((json_int_t)counts[i]));
     }
     return object;
 }

@@ -46,7 +46,7 @@ void clean_copy_begin(struct clean *clean, struct victim *victim)
     entry_scan_init(&clean->scan, &common->format,
                     pm_at(common->pm, store_segment_offset(common->store, victim->segment)),
                     STORE_SEGMENT_BYTES, 0);
-    clean->entry = (struct clean_entry){0};
+    clean->entry = (struct join_piece){0};
     clean->exposed = 0;
     victim->need_count = 0;
 }
@@ -242,25 +242,6 @@ static int clean_object(struct clean *clean, struct victim *victim,
     return 0;
 }
 
-/* K3. True: this block ends a whole entry, which begins at clean->entry.offset. */
-static bool ends_entry(struct clean *clean, const struct entry_header *header, uint64_t offset,
-                       uint32_t bytes)
-{
-    struct clean_entry *entry = &clean->entry;
-    if (header->block == 0)
-        *entry = (struct clean_entry){.offset = offset,
-                                      .next = offset,
-                                      .shard = header->shard,
-                                      .version = header->version,
-                                      .header = *header};
-    if (offset != entry->next || header->block != entry->block || header->shard != entry->shard ||
-        header->version != entry->version)
-        return false;
-    entry->block++;
-    entry->next = offset + bytes;
-    return entry->block == header->blocks;
-}
-
 /* Errors: as drop. */
 static int clean_block(struct clean *clean, struct victim *victim, const struct clean_block *block,
                        uint64_t offset)
@@ -271,12 +252,12 @@ static int clean_block(struct clean *clean, struct victim *victim, const struct 
     if (header->type != ENTRY_PUT && header->type != ENTRY_DELETE)
         return 0; /* K4 */
     const bool exposed = is_exposed(clean, header);
-    if (!ends_entry(clean, header, offset, block->bytes) ||
+    if (!join_piece_add(&clean->entry, header, offset, block->bytes) || /* K3 */
         (exposed && header->version > committed(clean, header->shard))) {
         clean->exposed += exposed;
         return 0;
     }
-    const int error = clean_object(clean, victim, &clean->entry.header, clean->entry.offset, block);
+    const int error = clean_object(clean, victim, &clean->entry.header, clean->entry.start, block);
     if (!error && exposed)
         clean->exposed -= header->blocks - 1u;
     return error;

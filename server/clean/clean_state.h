@@ -3,6 +3,7 @@
 #define SERVER_CLEAN_STATE_H
 
 #include "server/clean/clean.h"
+#include "server/shard/join.h"
 #include "server/shard/records_question.h"
 #include "server/shard/records_table.h"
 #include "server/store/checkpoint.h"
@@ -61,14 +62,6 @@ struct clean_closing {
     uint32_t tail;   /* bytes in it */
     struct pm_ticket fence;
     struct entry_scan scan;
-};
-
-/* The entry that the scan of a victim is in: its blocks in front of `next` were met, one behind the other. */
-struct clean_entry {
-    uint64_t offset, next; /* in the map */
-    uint16_t shard, block;
-    uint64_t version;
-    struct entry_header header; /* of its first block */
 };
 
 /* What the owner of a shard told of a client. */
@@ -231,7 +224,7 @@ struct clean {
 
     /* The scan of the victim in VICTIM_SCAN. */
     struct entry_scan scan;
-    struct clean_entry entry;
+    struct join_piece entry; /* that the scan of the victim is in */
     uint32_t
         exposed; /* blocks above their shard's settled version that do not end a whole entry (K6) */
     struct clean_swap swap;

@@ -74,7 +74,9 @@ static int ask_checksum(struct control *control, struct control_link *link, uint
     const struct shard *row = find_row(control, question->shard);
     if (!row)
         return ROWAN_ENOTMINE;
-    return ask(control, link, tag, row, &(struct query){.kind = QUERY_CHECKSUM}, NULL);
+    return ask(control, link, tag, row,
+               &(struct query){.kind = QUERY_CHECKSUM, .checksum.is = ROWAN__CHECKSUM_IS__INIT},
+               NULL);
 }
 
 /* Every error of it is ROWAN_EAGAIN: the worker asks again. */
@@ -244,18 +246,10 @@ static int send_checksum(const struct control *control, const struct query *quer
 {
     const struct query_checksum *checksum = &query->checksum;
     char key[QUERY_KEY_BYTES + 1];
-    Rowan__ChecksumIs body = ROWAN__CHECKSUM_IS__INIT;
+    Rowan__ChecksumIs body = checksum->is;
     body.shard = query->shard;
     body.server = control->common->server;
-    body.primary = checksum->primary;
-    body.checksum = checksum->checksum;
-    body.objects = checksum->objects;
-    body.version = checksum->version;
-    body.busy = checksum->busy;
-    body.damaged = checksum->damaged;
-    body.damaged_offset = checksum->damaged_offset;
-    body.missing = checksum->missing;
-    if (checksum->damaged) {
+    if (body.damaged) {
         show_key(checksum, key);
         body.damaged_key = key;
     }

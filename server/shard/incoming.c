@@ -3,18 +3,11 @@
 
 #include "common/base/error.h"
 
-static bool is_same_entry(const struct entry_header *a, const struct entry_header *b)
-{
-    return a->shard == b->shard && a->version == b->version && a->type == b->type &&
-           a->key_bytes == b->key_bytes && a->value_bytes == b->value_bytes &&
-           a->client_id == b->client_id && a->operation == b->operation;
-}
-
 static int begin(struct incoming *incoming, struct log *log, const struct entry_format *format,
                  const struct entry_header *header, bool is_here)
 {
     const bool again = incoming->coming && !incoming->skipped && !is_here &&
-                       is_same_entry(&incoming->header, header);
+                       entry_is_same(&incoming->header, header);
     uint64_t start = incoming->start;
     incoming->coming = false;
     if (!again && !is_here) {
@@ -35,7 +28,7 @@ int incoming_take(struct incoming *incoming, struct log *log, const struct entry
     if (header->block == 0)
         error = begin(incoming, log, format, header, is_here);
     else if (!incoming->coming || header->block != incoming->next_block ||
-             !is_same_entry(&incoming->header, header))
+             !entry_is_same(&incoming->header, header))
         error = ROWAN_EAGAIN;
     if (error)
         return error;

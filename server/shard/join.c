@@ -7,6 +7,19 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
+bool join_piece_add(struct join_piece *piece, const struct entry_header *header, uint64_t offset,
+                    uint32_t bytes)
+{
+    if (header->block == 0)
+        *piece = (struct join_piece){.header = *header, .start = offset, .next = offset};
+    if (offset != piece->next || header->block != piece->block ||
+        header->shard != piece->header.shard || header->version != piece->header.version)
+        return false;
+    piece->block++;
+    piece->next = offset + bytes;
+    return piece->block == header->blocks;
+}
+
 int join_init(struct join *join, const struct entry_format *format)
 {
     memset(join, 0, sizeof *join);

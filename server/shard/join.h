@@ -19,6 +19,17 @@
 
 enum { JOIN_ENTRIES = 2 * FABRIC_MAX_ZONE_SENDERS };
 
+/* An entry whose blocks lie one behind the other, as a scan meets them. All zeros: none. */
+struct join_piece {
+    struct entry_header header; /* of its first block */
+    uint64_t start, next; /* in the map; next: behind the last block that was met, `block` - 1 */
+    uint32_t block;
+};
+
+/* join_piece_add: the block of `bytes` at `offset` was met. True: it ends a whole entry, which begins at `start`. */
+bool join_piece_add(struct join_piece *piece, const struct entry_header *header, uint64_t offset,
+                    uint32_t bytes);
+
 struct join_entry {
     struct join *join;
     uint16_t shard;

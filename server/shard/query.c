@@ -28,7 +28,7 @@ static void keep_key(const struct checksum_walk *walk, uint64_t offset)
     uint32_t bytes = 0;
     if (walk->pm->bytes - offset >= 2 * ENTRY_MAX_KEY_BYTES)
         bytes = entry_key(walk->format, pm_at(walk->pm, offset), key);
-    walk->query->damaged_offset = offset;
+    walk->query->is.damaged_offset = offset;
     walk->query->key_bytes = bytes < QUERY_KEY_BYTES ? bytes : QUERY_KEY_BYTES;
     memcpy(walk->query->key, key, walk->query->key_bytes);
 }
@@ -42,7 +42,7 @@ static void visit_item(void *context, uint64_t offset)
     uint64_t segment_end = (offset / STORE_SEGMENT_BYTES + 1) * STORE_SEGMENT_BYTES;
     struct entry_header header;
     if (entry_verify(walk->format, at, segment_end - offset, &header)) {
-        if (query->damaged++ == 0)
+        if (query->is.damaged++ == 0)
             keep_key(walk, offset);
         return;
     }
@@ -62,8 +62,8 @@ static void visit_item(void *context, uint64_t offset)
             XXH3_64bits_update(&hash, pieces[i].data, pieces[i].bytes);
         first += count;
     }
-    query->checksum += XXH3_64bits_digest(&hash);
-    query->objects++;
+    query->is.checksum += XXH3_64bits_digest(&hash);
+    query->is.objects++;
 }
 
 /* True when the walk has ended, or is pointless because the shard is being written. */
@@ -74,16 +74,17 @@ static bool checksum_step(struct query_checksum *query, const struct shard_state
     bool more =
         index_walk(shard->index, &query->cursor, CHECKSUM_BUCKETS_PER_STEP, visit_item, &walk);
     uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
-    query->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
+    query->is.missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
     /* A version behind a hole was digested: those in the hole are still to come. */
     bool hole = !shard->primary && shard->prefix.count > 0;
     /* Until this epoch has a commit version log reconciliation may bring more. */
     const uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
     const bool reconciling = version_epoch(commit) < shard->epoch ||
                              atomic_load_explicit(&shard->recovering, memory_order_relaxed);
-    query->busy = version != query->version || shard->in_flight.first || query->missing || hole ||
-                  reconciling || shard->parent != SHARD_NO_ID; /* it does not have all of it yet */
-    return !more || query->busy;
+    query->is.busy = version != query->is.version || shard->in_flight.first || query->is.missing ||
+                     hole || reconciling ||
+                     shard->parent != SHARD_NO_ID; /* it does not have all of it yet */
+    return !more || query->is.busy;
 }
 
 /* --- the uncommitted suffix --- */
@@ -152,8 +153,8 @@ void query_begin(struct queries *queries, struct query *query, struct shard_stat
 {
     query->state = state;
     if (query->kind == QUERY_CHECKSUM && state) {
-        query->checksum.version = atomic_load_explicit(&state->version, memory_order_relaxed);
-        query->checksum.primary = state->primary;
+        query->checksum.is.version = atomic_load_explicit(&state->version, memory_order_relaxed);
+        query->checksum.is.primary = state->primary;
     }
     LIST_APPEND(queries, query, place);
 }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "common/base/list.h"
+#include "common/cluster/control.h"
 #include "common/entry/entry.h"
 #include "common/pm/pm.h"
 #include "server/shard/block_list.h"
@@ -37,16 +38,10 @@ struct control_link;
 enum query_kind { QUERY_CHECKSUM, QUERY_SUFFIX, QUERY_STORE };
 
 struct query_checksum {
+    Rowan__ChecksumIs is; /* the answer, but for the key */
     uint64_t cursor;
-    uint64_t checksum;
-    uint64_t objects;
-    uint64_t version; /* of the shard that was summed, unless busy */
-    uint64_t damaged, damaged_offset;
-    uint32_t key_bytes; /* of that object's key, as far as it can be read and is kept */
+    uint32_t key_bytes; /* of the damaged object's key, as far as it can be read and is kept */
     uint8_t key[QUERY_KEY_BYTES];
-    bool primary;
-    bool busy;    /* the shard is being written: ask again */
-    bool missing; /* committed versions never arrived here, and are being fetched: busy, too */
 };
 
 struct query_suffix {

@@ -112,22 +112,14 @@ static int recover_joined(struct recover_part *part, struct recover_shard *shard
 static int recover_piece(struct recover_part *part, struct recover_shard *shard,
                          const struct entry_header *header, uint64_t offset)
 {
-    struct recover_copy *copy = &part->copy;
     struct join_entry *entry = join_add(&part->join, header, offset);
-    if (header->block == 0)
-        *copy = (struct recover_copy){
-            .shard = header->shard, .version = header->version, .start = offset};
-    else if (offset != copy->offset || header->block != copy->block ||
-             header->shard != copy->shard || header->version != copy->version)
-        return 0;
-    copy->block = (uint16_t)(header->block + 1);
-    copy->offset = offset + entry_block_bytes(&part->recover->common->format, header->key_bytes,
-                                              header->value_bytes, header->block);
-    if (copy->block < header->blocks)
+    if (!join_piece_add(&part->copy, header, offset,
+                        entry_block_bytes(&part->recover->common->format, header->key_bytes,
+                                          header->value_bytes, header->block)))
         return 0;
     if (entry)
         join_remove(entry);
-    return recover_entry(part, shard, header, copy->start);
+    return recover_entry(part, shard, header, part->copy.start);
 }
 
 /* R1: does the block count? */

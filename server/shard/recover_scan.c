@@ -142,7 +142,7 @@ static int enter_list(struct recover_part *part)
 {
     const struct recover *recover = part->recover;
     const uint64_t place = atomic_load_explicit(&part->applied, memory_order_relaxed);
-    part->copy = (struct recover_copy){0};
+    part->copy = (struct join_piece){0};
     return part->in_copies && !recover->places[place].has_copies ? recover_pieces(part) : 0;
 }
 

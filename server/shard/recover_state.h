@@ -40,12 +40,6 @@ struct recover_shard {
     uint64_t buckets;     /* of its index, as the checkpoint has it */
 };
 
-/* A copy of a long entry, of which the blocks in front of `offset` were met. */
-struct recover_copy {
-    uint16_t shard, block; /* the next block */
-    uint64_t version, start, offset;
-};
-
 /* A whole block. */
 struct recover_found {
     struct entry_header header;
@@ -85,7 +79,7 @@ struct recover_part {
     _Atomic uint64_t applied; /* of places in front of it no list is needed any more */
     uint32_t position;        /* in the list of that place */
     bool in_copies;           /* R2: it is of a digest or clean log */
-    struct recover_copy copy;
+    struct join_piece copy;
     struct recover_block chosen[RECOVER_STAGE_BLOCKS]; /* of those in front of `position` */
     uint32_t chosen_count, chosen_next; /* those from `chosen_next` on are not applied yet */
     struct join join;

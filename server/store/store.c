@@ -5,7 +5,7 @@
  *  S1 A segment's word in PM is stored before the mirror shows it, so that who sees the mirror, and goes on from there,
  *     stores the next word behind it. Only what leaves FREE by an allocation is stored after: it belongs to whoever
  *     wins the compare-and-set of the mirror. Any other word only the segment's owner changes.
- *  S2 `segments_free` is never below the number of FREE words, so 0 means full.
+ *  S2 `segments_with[SEGMENT_FREE]` is never below the number of FREE words, so 0 means full.
  *  S3 Allocation numbers are never given twice: a word keeps its number when it becomes DIRTY and
  *     FREE, and the next one is above all of them.
  *  S4 Of two whole words of a segment the later is the one with the higher number, or with the later state under the
@@ -109,7 +109,6 @@ static void metas_read(struct store *store)
         atomic_init(&store->segments_owned[i], owned[i]);
     for (unsigned i = 0; i < SEGMENT_STATES; i++)
         atomic_init(&store->segments_with[i], with[i]);
-    atomic_init(&store->segments_free, with[SEGMENT_FREE]);
     atomic_init(&store->allocation, highest + 1); /* S3 */
     atomic_init(&store->hint, 0);
 }
@@ -185,7 +184,7 @@ uint64_t store_segments(const struct store *store)
 
 uint64_t store_segments_free(const struct store *store)
 {
-    return atomic_load_explicit(&store->segments_free, memory_order_relaxed);
+    return store_segments_with(store, SEGMENT_FREE);
 }
 
 uint64_t store_segments_with(const struct store *store, enum segment_state state)
@@ -268,8 +267,7 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
         if (!atomic_compare_exchange_strong_explicit(&store->metas[number], &word, taken,
                                                      memory_order_acquire, memory_order_relaxed))
             continue;
-        atomic_fetch_sub_explicit(&store->segments_free, 1, memory_order_relaxed); /* S2 */
-        count_state(store, SEGMENT_FREE, SEGMENT_USING);
+        count_state(store, SEGMENT_FREE, SEGMENT_USING); /* S2 */
         atomic_fetch_sub_explicit(&store->segments_owned[OWNER_NONE], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&store->segments_owned[owner], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&store->allocated[owner], 1, memory_order_relaxed);
@@ -331,15 +329,13 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
     uint64_t word = meta_encode(segment, &meta);
     meta_write(store, segment, word); /* S1 */
     if (state == SEGMENT_FREE)
-        atomic_fetch_add_explicit(&store->segments_free, 1, memory_order_relaxed); /* S2 */
+        count_state(store, word_state(old), state); /* S2 */
     bool mine = atomic_compare_exchange_strong_explicit(place, &old, word, memory_order_release,
                                                         memory_order_relaxed);
     ASSERT(mine); /* S1: the caller owns it */
-    count_state(store, word_state(old), state);
     if (state == SEGMENT_FREE)
         return;
-    if (was_free)
-        atomic_fetch_sub_explicit(&store->segments_free, 1, memory_order_relaxed);
+    count_state(store, word_state(old), state);
     if (owner != meta.owner) {
         atomic_fetch_sub_explicit(&store->segments_owned[owner], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&store->segments_owned[OWNER_NONE], 1, memory_order_relaxed);

@@ -17,7 +17,6 @@ struct store {
     struct store_replicas *replicas;
     struct store_voids *voids;
     struct live live;
-    _Atomic uint64_t segments_free; /* S2 */
     _Atomic uint64_t segments_owned[OWNER_KINDS];
     _Atomic uint64_t segments_with[SEGMENT_STATES]; /* for reports; FREE is S2's */
     _Atomic uint64_t allocated[OWNER_KINDS];        /* likewise; NONE: all */

@@ -357,13 +357,8 @@ static void list_again(struct worker *worker, uint32_t position)
 {
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         struct shard_state *shard = worker->shards[worker->config->shards[i].id];
-        bool backs = false;
-        if (!shard ||
+        if (!shard || !backs(shard, position) ||
             atomic_load_explicit(&shard->commit, memory_order_relaxed) == version_make(1, 0))
-            continue;
-        for (uint32_t j = 0; j < shard->backup_count; j++)
-            backs |= shard->backups[j] == position;
-        if (!backs)
             continue;
         shard->commit_again = true;
         worker_commit_changed(worker, shard);

@@ -35,16 +35,6 @@ enum { FETCH_BYTES_PER_POLL = 64 << 10 };
 
 /* --- questions --- */
 
-static bool backs(const struct worker *worker, const struct worker_peer *peer,
-                  const struct shard_state *shard)
-{
-    for (uint32_t i = 0; i < shard->backup_count; i++) {
-        if (&worker->peers[shard->backups[i]] == peer)
-            return true;
-    }
-    return false;
-}
-
 /* The present segment may be half looked through, so it counts again at the end. */
 static uint64_t round_end(const struct worker *worker)
 {
@@ -114,7 +104,7 @@ void worker_fetch_ask(struct worker *worker, struct worker_peer *peer, const Row
         asked->shard < STORE_SHARD_IDS ? worker->shards[asked->shard] : NULL;
     uint32_t position = (uint32_t)(peer - worker->peers);
     struct question *question = NULL;
-    if (shard && backs(worker, peer, shard) && asked->first <= asked->last &&
+    if (shard && backs(shard, position) && asked->first <= asked->last &&
         version_epoch(asked->first) == shard->epoch &&
         asked->last <= atomic_load_explicit(&shard->version, memory_order_relaxed))
         question = place_for(&worker->fetch, position, shard->id);

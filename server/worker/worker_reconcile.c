@@ -164,11 +164,8 @@ static void take_blocks(struct worker *worker, struct reconciliation *it, struct
 static struct part *find_part(const struct worker *worker, struct reconciliation *it,
                               const struct worker_peer *peer)
 {
-    for (uint32_t i = 0; i < it->shard->backup_count; i++) {
-        if (&worker->peers[it->shard->backups[i]] == peer)
-            return &it->parts[i];
-    }
-    return NULL;
+    const uint32_t place = backup_place(it->shard, (uint32_t)(peer - worker->peers));
+    return place < it->shard->backup_count ? &it->parts[place] : NULL;
 }
 
 /* The part of that peer for which something with this tag is on its way. */

@@ -14,7 +14,6 @@
  */
 #include "server/worker/worker_settled.h"
 
-#include "common/base/assert.h"
 #include "common/base/error.h"
 #include "server/worker/worker_commit.h"
 #include "server/worker/worker_peer.h"
@@ -83,15 +82,6 @@ static uint64_t begun(const struct shard_state *shard)
 {
     const uint64_t version = version_make(shard->epoch, 0);
     return atomic_load_explicit(&shard->commit, memory_order_relaxed) >= version ? version : 0;
-}
-
-static bool backs(const struct shard_state *shard, uint32_t position)
-{
-    for (uint32_t i = 0; i < shard->backup_count; i++) {
-        if (shard->backups[i] == position)
-            return true;
-    }
-    return false;
 }
 
 /* The next shards. Errors: those of control_message_send. */

@@ -327,6 +327,20 @@ static inline bool request_is_large(const struct message_request *header)
     return header->key_bytes + header->value_bytes > WORKER_LARGE_BYTES;
 }
 
+/* The place among a shard's backups of the peer at that position; behind all: it is none of them. */
+static inline uint32_t backup_place(const struct shard_state *shard, uint32_t position)
+{
+    uint32_t place = 0;
+    while (place < shard->backup_count && shard->backups[place] != position)
+        place++;
+    return place;
+}
+
+static inline bool backs(const struct shard_state *shard, uint32_t position)
+{
+    return backup_place(shard, position) < shard->backup_count;
+}
+
 static inline bool peer_has_landed(const struct worker_peer *peer, uint64_t batch)
 {
     return peer->landed >= batch ||

@@ -498,10 +498,7 @@ void worker_write_resend(struct worker *worker, uint32_t peer_position)
     struct worker_peer *peer = &worker->peers[peer_position];
     const struct entry_format *format = &worker->common->format;
     for (struct shard_state *shard = worker->active.first; shard; shard = shard->active_link.next) {
-        bool backs = false;
-        for (uint32_t i = 0; i < shard->backup_count; i++)
-            backs |= shard->backups[i] == peer_position;
-        if (!backs)
+        if (!backs(shard, peer_position))
             continue;
         if (shard->deposed && shard->in_flight.last->batch > peer->landed) {
             shard->cut |= UINT64_C(1) << peer_position;
