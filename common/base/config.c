@@ -41,6 +41,8 @@ struct parse {
     char *why;
     size_t why_bytes;
     bool failed;
+    bool looks_for_file;     /* a first walk over the arguments, which sets nothing else than */
+    const char *config_path; /* what --config names; NULL: nothing */
 
     /* The INI file's text, and how far it is read. */
     const char *path; /* stands before the sentence of a mistake; NULL: it has none */
@@ -386,9 +388,12 @@ static bool apply_option(struct parse *parse, int argc, char **argv, int *index)
     value = option_value(parse, key, argc, argv, index);
     if (value == NULL)
         return fail(parse, "%s needs a value", option);
-    if (is_config)
-        return true; /* read before everything else */
-    return set_value(parse, key, "--", value);
+    if (!is_config)
+        return parse->looks_for_file || set_value(parse, key, "--", value);
+    if (parse->looks_for_file && parse->config_path != NULL)
+        return fail(parse, "--config is given twice");
+    parse->config_path = value;
+    return true;
 }
 
 /* Applies options and gathers the other words in `words`. */
@@ -397,6 +402,7 @@ static bool apply_arguments(struct parse *parse, int argc, char **argv, char **w
 {
     bool options_ended = false;
 
+    *word_count = 0;
     for (int i = 1; i < argc; i++) {
         if (!options_ended && strcmp(argv[i], "--") == 0)
             options_ended = true;
@@ -408,26 +414,6 @@ static bool apply_arguments(struct parse *parse, int argc, char **argv, char **w
         else
             words[(*word_count)++] = argv[i];
     }
-    return true;
-}
-
-/* The file that --config names, or NULL. False: it is named twice. */
-static bool find_config_path(struct parse *parse, int argc, char **argv, const char **out)
-{
-    const char *path = NULL;
-
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        bool is_config = strcmp(argv[i], "--config") == 0;
-
-        if (!is_config && strncmp(argv[i], "--config=", 9) != 0)
-            continue;
-        if (path != NULL)
-            return fail(parse, "--config is given twice");
-        path = option_value(parse, NULL, argc, argv, &i);
-        if (path == NULL)
-            return fail(parse, "--config needs a value");
-    }
-    *out = path;
     return true;
 }
 
@@ -480,9 +466,8 @@ enum config_outcome config_parse(const struct config_spec *spec, int argc, char 
 {
     struct parse parse;
     char why[WHY_BYTES + 256];
-    const char *path = NULL;
     char **words;
-    int word_count = 0;
+    int word_count;
     bool right;
 
     if (has_word(argc, argv, "--help", "-h")) {
@@ -497,9 +482,12 @@ enum config_outcome config_parse(const struct config_spec *spec, int argc, char 
     right = parse_init(&parse, spec, why, sizeof(why));
     if (words == NULL)
         right = fail(&parse, "%s", error_sentence(ROWAN_ENOMEM));
-    right = right && find_config_path(&parse, argc, argv, &path) &&
-            (path == NULL || apply_file(&parse, path)) &&
-            apply_arguments(&parse, argc, argv, words, &word_count) && check_required(&parse);
+    parse.looks_for_file = true;
+    right = right && apply_arguments(&parse, argc, argv, words, &word_count) &&
+            (parse.config_path == NULL || apply_file(&parse, parse.config_path));
+    parse.looks_for_file = false;
+    right =
+        right && apply_arguments(&parse, argc, argv, words, &word_count) && check_required(&parse);
     if (right) {
         give_out(&parse, out, rest);
         rest->argc = word_count;

@@ -2,35 +2,27 @@
 #include "common/base/error.h"
 
 #include <errno.h>
+#include <stdbool.h>
+
+#define ERROR_NAME(name, number, sentence)     [number] = #name,
+#define ERROR_SENTENCE(name, number, sentence) [number] = sentence,
+static const char *const names[] = {"ROWAN_OK", ERROR_TABLE(ERROR_NAME)};
+static const char *const sentences[] = {"done", ERROR_TABLE(ERROR_SENTENCE)};
+
+static bool is_known(int error)
+{
+    return error <= 0 && error >= ERROR_LOWEST;
+}
 
 const char *error_sentence(int error)
 {
-#define ERROR_SENTENCE(name, number, sentence)                                                     \
-    case name:                                                                                     \
-        return sentence;
-    switch (error) {
-        ERROR_TABLE(ERROR_SENTENCE)
-    case 0:
-        return "done";
-    default:
-        return "an unknown error: this program does not know its number";
-    }
-#undef ERROR_SENTENCE
+    return is_known(error) ? sentences[-error]
+                           : "an unknown error: this program does not know its number";
 }
 
 const char *error_name(int error)
 {
-#define ERROR_NAME(name, number, sentence)                                                         \
-    case name:                                                                                     \
-        return #name;
-    switch (error) {
-        ERROR_TABLE(ERROR_NAME)
-    case 0:
-        return "ROWAN_OK";
-    default:
-        return "ROWAN_E?";
-    }
-#undef ERROR_NAME
+    return is_known(error) ? names[-error] : "ROWAN_E?";
 }
 
 int error_from_errno(int system_errno)

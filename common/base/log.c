@@ -6,19 +6,16 @@
 #include "common/base/log.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { LINE_BYTES = 2048, NODE_BYTES = 64 };
 
 static _Atomic int log_level_now = LOG_INFO;
-static pthread_mutex_t node_lock = PTHREAD_MUTEX_INITIALIZER;
 static char node_name[NODE_BYTES];
 
 void log_set_level(enum log_level level)
@@ -28,25 +25,10 @@ void log_set_level(enum log_level level)
 
 void log_set_node(const char *node)
 {
-    pthread_mutex_lock(&node_lock);
     snprintf(node_name, sizeof(node_name), "%s", node);
-    pthread_mutex_unlock(&node_lock);
 }
 
-static const char *level_word(enum log_level level)
-{
-    switch (level) {
-    case LOG_ERROR:
-        return "error";
-    case LOG_WARN:
-        return "warn";
-    case LOG_INFO:
-        return "info";
-    case LOG_DEBUG:
-    default:
-        return "debug";
-    }
-}
+static const char *const level_words[] = {"error", "warn", "info", "debug"};
 
 /* How much of a buffer of `capacity` bytes snprintf filled when it returned `result`. */
 static size_t printed_bytes(int result, size_t capacity)
@@ -60,18 +42,14 @@ static size_t write_head(char *line, size_t capacity, enum log_level level, cons
 {
     struct timespec now;
     struct tm utc;
-    char node[NODE_BYTES];
     int result;
 
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
-    pthread_mutex_lock(&node_lock);
-    memcpy(node, node_name, sizeof(node));
-    pthread_mutex_unlock(&node_lock);
     result = snprintf(line, capacity, "%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ %s %s%s%s",
                       utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
-                      utc.tm_sec, now.tv_nsec / 1000, level_word(level), event,
-                      node[0] != '\0' ? " node=" : "", node);
+                      utc.tm_sec, now.tv_nsec / 1000, level_words[level], event,
+                      node_name[0] != '\0' ? " node=" : "", node_name);
     return printed_bytes(result, capacity);
 }
 

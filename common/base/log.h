@@ -8,7 +8,7 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 /* Lines above `level` are dropped; LOG_INFO at start. */
 void log_set_level(enum log_level level);
 
-/* A short name of this process ("server-1") that every line carries; copied. */
+/* A short name of this process ("server-1") that every line carries; copied. Before there are other threads. */
 void log_set_node(const char *node);
 
 /* log_event(LOG_INFO, "segment_sealed", "shard=%u", 3u): `keys` is a printf format of key=value

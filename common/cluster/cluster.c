@@ -11,6 +11,7 @@
 #include "common/cluster/cluster.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -288,21 +289,8 @@ struct cluster_config *cluster_copy_for(const struct cluster_config *config, uin
     if (!copy)
         return NULL;
 
-    copy->term = config->term;
-    copy->cluster = config->cluster;
-    copy->block_limit = config->block_limit;
-    copy->replicas = config->replicas;
-    copy->has_secret = config->has_secret;
-    memcpy(copy->secret, config->secret, sizeof copy->secret);
-    copy->next_client_id = config->next_client_id;
-    copy->manager = config->manager;
-    copy->lease_ms = config->lease_ms;
-    copy->balance = config->balance;
-    copy->next_shard = config->next_shard;
-    copy->epoch_floor = config->epoch_floor;
+    memcpy(copy, config, offsetof(struct cluster_config, member_count));
     copy->served_count = config->served_count;
-    copy->wanted_count = config->wanted_count;
-    memcpy(copy->wanted, config->wanted, sizeof copy->wanted);
     memcpy(copy->members, config->members, config->member_count * sizeof config->members[0]);
     memcpy(copy->shards, config->shards, config->shard_count * sizeof config->shards[0]);
     memcpy(copy->by_id, config->by_id, config->shard_count * sizeof config->by_id[0]);

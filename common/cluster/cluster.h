@@ -93,6 +93,7 @@ struct cluster_config {
     enum cluster_balance balance;         /* do shards move by their load? */
     uint16_t next_shard;  /* the id at which the search for the next free one begins */
     uint32_t epoch_floor; /* the highest of rows that are gone */
+    /* A copy has all of the above. */
     uint32_t member_count, shard_count;
     struct member *members; /* by rising server */
     struct shard *shards;   /* first the served ones by rising first_slot: they cover every slot */

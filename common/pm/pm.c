@@ -118,13 +118,6 @@ uint64_t pm_sync_count(const struct pm *pm)
 
 const char *pm_durability_name(enum pm_durability durability)
 {
-    switch (durability) {
-    case PM_FENCE:
-        return "fence";
-    case PM_ASYNC:
-        return "async";
-    case PM_NONE:
-        break;
-    }
-    return "none";
+    static const char *const names[] = {"fence", "async", "none"};
+    return names[durability];
 }

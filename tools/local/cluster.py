@@ -307,19 +307,17 @@ class Starter:
         for name in names:
             zookeeper.write_config(self.options, name)
             self.spawn(name, zookeeper.command(self.options, name), "")
-        while not all(ports.listens(zookeeper.client_port(self.options.addresses[name])) for name in names):
-            self.check_children()
-            if time.monotonic() > deadline:
-                raise Failure(f"ZooKeeper does not listen after {START_SECONDS} s (logs: {self.directory}/log)")
-            time.sleep(0.01)
+        self.wait(
+            lambda: all(ports.listens(zookeeper.client_port(self.options.addresses[name])) for name in names),
+            deadline, f"ZooKeeper does not listen after {START_SECONDS} s (logs: {self.directory}/log)",
+        )  # fmt: skip
         self.check_children()
 
-    def wait_for_cm(self, name, deadline):
-        """Until it listens: servers that find nobody try again, but not at once."""
-        while not self.cm_listens(name):
+    def wait(self, listens, deadline, late):
+        while not listens():
             self.check_children()
             if time.monotonic() > deadline:
-                raise Failure(f"the CM does not listen after {START_SECONDS} s (log: {self.log_path(name)})")
+                raise Failure(late)
             time.sleep(0.01)
 
     def cm_listens(self, name):
@@ -407,8 +405,9 @@ class Starter:
         self.start_zookeepers(deadline)
         for command in commands[: self.options.managers]:
             self.spawn(*command)
-        for name in manager_names(self.options):
-            self.wait_for_cm(name, deadline)
+        for name in manager_names(self.options):  # servers that find nobody try again, but not at once
+            late = f"the CM does not listen after {START_SECONDS} s (log: {self.log_path(name)})"
+            self.wait(lambda name=name: self.cm_listens(name), deadline, late)
         for command in commands[self.options.managers :]:
             self.spawn(*command)
         self.wait_until_it_serves(deadline)

@@ -6,6 +6,8 @@
 #include "common/base/error.h"
 #include "tools/rowan/rowan.h"
 
+enum { LINE_BYTES = 96 };
+
 struct share share_of(const struct cluster_config *config, uint32_t server)
 {
     struct share share = {0};
@@ -24,23 +26,12 @@ static bool holds_any(const struct cluster_config *config, uint32_t server)
 }
 
 /* Until it holds nothing, or is not drained any more. */
-static int wait_drained(struct admin *admin, const Rowan__Plan *plan)
+static bool is_draining(const struct cluster_config *config, const Rowan__Plan *plan, char *line)
 {
-    const uint32_t server = plan->server;
-    struct progress progress;
-    int error = 0;
-    progress_init(&progress, clock_now_ns(clock_system()));
-    while (!error && holds_any(admin_config(admin), server) &&
-           !cluster_wants(admin_config(admin), server)) {
-        const uint64_t now_ns = clock_now_ns(clock_system());
-        const struct share share = share_of(admin_config(admin), server);
-        if (progress_due(&progress, now_ns))
-            progress_line(&progress, "drain: server %u leads %u shards and backs %u", server,
-                          share.leads, share.backs);
-        error = admin_wait(admin, now_ns + NS_PER_S);
-    }
-    progress_end(&progress);
-    return error;
+    const struct share share = share_of(config, plan->server);
+    snprintf(line, LINE_BYTES, "drain: server %u leads %u shards and backs %u", plan->server,
+             share.leads, share.backs);
+    return holds_any(config, plan->server) && !cluster_wants(config, plan->server);
 }
 
 static int print_outcome(const struct cluster_config *config, const Rowan__Plan *plan, bool json)
@@ -65,11 +56,30 @@ static int print_outcome(const struct cluster_config *config, const Rowan__Plan 
     return 0;
 }
 
+/* Is what was planned still under way? If it is, `line`, of LINE_BYTES, says how far. */
+typedef bool under_way(const struct cluster_config *config, const Rowan__Plan *plan, char *line);
+
+static int wait_for(struct admin *admin, const Rowan__Plan *plan, under_way *goes_on)
+{
+    struct progress progress;
+    char line[LINE_BYTES];
+    int error = 0;
+    progress_init(&progress, clock_now_ns(clock_system()));
+    while (!error && goes_on(admin_config(admin), plan, line)) {
+        const uint64_t now_ns = clock_now_ns(clock_system());
+        if (progress_due(&progress, now_ns))
+            progress_line(&progress, "%s", line);
+        error = admin_wait(admin, now_ns + NS_PER_S);
+    }
+    progress_end(&progress);
+    return error;
+}
+
 /* Stored by the manager, and seen through if `wait` says so; then told. */
-static int
-carry_out(const struct rowan_settings *settings, const char *command, const Rowan__Plan *plan,
-          int (*wait)(struct admin *admin, const Rowan__Plan *plan),
-          int (*print)(const struct cluster_config *config, const Rowan__Plan *plan, bool json))
+static int carry_out(const struct rowan_settings *settings, const char *command,
+                     const Rowan__Plan *plan, under_way *goes_on,
+                     int (*print)(const struct cluster_config *config, const Rowan__Plan *plan,
+                                  bool json))
 {
     struct admin_missing missing;
     struct admin *admin;
@@ -79,7 +89,7 @@ carry_out(const struct rowan_settings *settings, const char *command, const Rowa
         return EXIT_FAILED;
     int error = admin_plan(admin, plan, settings->timeout_ms * NS_PER_MS, why);
     if (!error && settings->wait)
-        error = wait(admin, plan);
+        error = wait_for(admin, plan, goes_on);
     if (!error)
         error = print(admin_config(admin), plan, settings->json);
     if (error)
@@ -107,44 +117,33 @@ int command_plan(const struct rowan_settings *settings, char **words)
         return tool_usage("a server is named by its number");
     if (settings->wait && plan.kind != ROWAN__PLAN__KIND__DRAIN)
         return tool_usage("--wait is for drain, move and split");
-    return carry_out(settings, words[0], &plan, wait_drained, print_outcome);
+    return carry_out(settings, words[0], &plan, is_draining, print_outcome);
 }
 
 /* --- a move --- */
 
-static const struct shard *moving(const struct cluster_config *config, const Rowan__Plan *plan)
+static bool is_moving(const struct cluster_config *config, const Rowan__Plan *plan, char *line)
 {
     const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
-    return shard && shard->move_from == plan->server && shard->move_to == plan->to ? shard : NULL;
-}
-
-static int wait_moved(struct admin *admin, const Rowan__Plan *plan)
-{
-    struct progress progress;
-    int error = 0;
-    progress_init(&progress, clock_now_ns(clock_system()));
-    for (const struct shard *shard; !error && (shard = moving(admin_config(admin), plan));) {
-        const uint64_t now_ns = clock_now_ns(clock_system());
-        if (progress_due(&progress, now_ns))
-            progress_line(&progress, "move: server %u %s shard %u", plan->to,
-                          shard_has_filling(shard, plan->to) ? "is being filled with" : "holds",
-                          plan->shard);
-        error = admin_wait(admin, now_ns + NS_PER_S);
-    }
-    progress_end(&progress);
-    return error;
+    if (!shard || shard->move_from != plan->server || shard->move_to != plan->to)
+        return false;
+    snprintf(line, LINE_BYTES, "move: server %u %s shard %u", plan->to,
+             shard_has_filling(shard, plan->to) ? "is being filled with" : "holds", plan->shard);
+    return true;
 }
 
 static int print_move(const struct cluster_config *config, const Rowan__Plan *plan, bool json)
 {
     const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
-    const bool under_way = moving(config, plan), there = shard && shard_names(shard, plan->to);
+    char line[LINE_BYTES];
+    const bool moves = is_moving(config, plan, line);
+    const bool there = shard && shard_names(shard, plan->to);
     if (json)
         return tool_print_json(json_pack(
             "{s:I, s:i, s:i, s:i, s:b, s:b, s:i}", "term", (json_int_t)config->term, "shard",
-            (int)plan->shard, "from", (int)plan->server, "to", (int)plan->to, "moving", under_way,
-            "moved", there && !under_way, "primary", shard ? (int)shard->primary : 0));
-    if (under_way)
+            (int)plan->shard, "from", (int)plan->server, "to", (int)plan->to, "moving", moves,
+            "moved", there && !moves, "primary", shard ? (int)shard->primary : 0));
+    if (moves)
         printf("shard %u moves from server %u to %u\n", plan->shard, plan->server, plan->to);
     else if (there)
         printf("server %u %s shard %u\n", plan->to, shard->primary == plan->to ? "leads" : "backs",
@@ -165,41 +164,28 @@ int command_move(const struct rowan_settings *settings, char **words)
         !parse_number(words[2], CLUSTER_MAX_SERVER, &plan.server) ||
         !parse_number(words[3], CLUSTER_MAX_SERVER, &plan.to))
         return tool_usage("a shard and the two servers are named by their numbers");
-    return carry_out(settings, words[0], &plan, wait_moved, print_move);
+    return carry_out(settings, words[0], &plan, is_moving, print_move);
 }
 
 /* --- a split --- */
 
-static const struct shard *splitting(const struct cluster_config *config, const Rowan__Plan *plan)
+static bool is_splitting(const struct cluster_config *config, const Rowan__Plan *plan, char *line)
 {
     const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
-    return shard && shard->split == SPLIT_PARENT ? shard : NULL;
-}
-
-static int wait_split(struct admin *admin, const Rowan__Plan *plan)
-{
-    struct progress progress;
-    int error = 0;
-    progress_init(&progress, clock_now_ns(clock_system()));
-    while (!error && splitting(admin_config(admin), plan)) {
-        const uint64_t now_ns = clock_now_ns(clock_system());
-        if (progress_due(&progress, now_ns))
-            progress_line(&progress, "split: shard %u is being copied", plan->shard);
-        error = admin_wait(admin, now_ns + NS_PER_S);
-    }
-    progress_end(&progress);
-    return error;
+    snprintf(line, LINE_BYTES, "split: shard %u is being copied", plan->shard);
+    return shard && shard->split == SPLIT_PARENT;
 }
 
 static int print_split(const struct cluster_config *config, const Rowan__Plan *plan, bool json)
 {
-    const bool under_way = splitting(config, plan);
+    char line[LINE_BYTES];
+    const bool splits = is_splitting(config, plan, line);
     if (json)
         return tool_print_json(json_pack("{s:I, s:i, s:b, s:i}", "term", (json_int_t)config->term,
-                                         "shard", (int)plan->shard, "splitting", under_way,
-                                         "shards", (int)config->served_count));
+                                         "shard", (int)plan->shard, "splitting", splits, "shards",
+                                         (int)config->served_count));
     printf("shard %u %s: %u shards are served\n", plan->shard,
-           under_way ? "is being split" : "is split", config->served_count);
+           splits ? "is being split" : "is split", config->served_count);
     return 0;
 }
 
@@ -210,7 +196,7 @@ int command_split(const struct rowan_settings *settings, char **words)
     if (!parse_number(words[1], CLUSTER_MAX_SHARDS - 1, &plan.shard) ||
         (words[2] && (!parse_number(words[2], SLOT_COUNT - 1, &plan.to) || plan.to == 0)))
         return tool_usage("a shard is named by its number, and a slot is from 1 to 16383");
-    return carry_out(settings, words[0], &plan, wait_split, print_split);
+    return carry_out(settings, words[0], &plan, is_splitting, print_split);
 }
 
 /* --- balancing --- */

@@ -86,55 +86,17 @@ static double write_amplification(const Rowan__ServerStatus *status)
     return writes > 0 ? (double)(status->allocated_in_all + status->segments_cleaned) / writes : 0;
 }
 
-#define NUMBER(member)                                                                             \
-    {                                                                                              \
-#member, offsetof(Rowan__ServerStatus, member)                                             \
-    }
-
-/* The 64-bit ones that go into JSON under their own names. */
-static const struct {
-    const char *name;
-    size_t offset;
-} numbers[] = {
-    NUMBER(segments),
-    NUMBER(segments_free),
-    NUMBER(segments_open),
-    NUMBER(segments_used),
-    NUMBER(segments_committed),
-    NUMBER(segments_backup_log),
-    NUMBER(segments_worker_log),
-    NUMBER(segments_clean_log),
-    NUMBER(segments_checkpoint),
-    NUMBER(segments_cleaned),
-    NUMBER(live_bytes),
-    NUMBER(dead_bytes),
-    NUMBER(tombstones),
-    NUMBER(tombstones_open),
-    NUMBER(live_bytes_open),
-    NUMBER(puts),
-    NUMBER(gets),
-    NUMBER(deletes),
-    NUMBER(entries_digested),
-    NUMBER(fetches),
-    NUMBER(uptime_seconds),
-    NUMBER(term),
-    NUMBER(syncs),
-    NUMBER(start_segments),
-    NUMBER(start_scanned),
-    NUMBER(damaged_places),
-    NUMBER(checkpoints),
-    NUMBER(fill_left),
-    NUMBER(fill_rate),
-    NUMBER(fill_waits),
-    NUMBER(lease_left_ms),
-};
-
+/* All counts of the message, under their own names; an incarnation is none. */
 static void add_numbers(json_t *object, const Rowan__ServerStatus *status)
 {
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    const ProtobufCMessageDescriptor *message = status->base.descriptor;
+    for (unsigned i = 0; i < message->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &message->fields[i];
         uint64_t value;
-        memcpy(&value, (const char *)status + numbers[i].offset, sizeof value);
-        json_object_set_new(object, numbers[i].name, json_integer((json_int_t)value));
+        if (field->type != PROTOBUF_C_TYPE_UINT64 || strcmp(field->name, "incarnation") == 0)
+            continue;
+        memcpy(&value, (const char *)status + field->offset, sizeof value);
+        json_object_set_new(object, field->name, json_integer((json_int_t)value));
     }
 }
 
