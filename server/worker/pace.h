@@ -1,15 +1,14 @@
 /* pace.h - how much of a thread a role's work in the background may take that goes on in steps, one in a turn of the thread
- * (from one poll of the role to the next). Where nobody asks the role for anything it is all. While clients do, each step is
- * followed by a rest as long as the turn, so it takes half at most. A thread that is not always busy gets a processor that it
- * shares sooner when requests come. After a turn of more than PACE_REST_NS, as when the process stood still, the rest is no
- * longer than that. Pure.
+ * (from one poll of the role to the next). Where nobody asks the role for anything it is all: a request waits for one step.
+ * While requests come all the time, each step is followed by a rest as long as the turn, so it takes half at most. After a
+ * turn of more than PACE_REST_NS, as when the process stood still, the rest is no longer than that. Pure.
  */
 #ifndef SERVER_PACE_H
 #define SERVER_PACE_H
 
 #include "common/reactor/reactor.h"
 
-#define PACE_CLIENTS_NS (10 * NS_PER_MS) /* after a request: then nobody asks for anything */
+#define PACE_CLIENTS_NS (20 * NS_PER_US) /* after a request, a round trip: nobody asks then */
 #define PACE_REST_NS    (10 * NS_PER_MS) /* the longest */
 
 /* All zeros: nothing was done yet. */

@@ -51,8 +51,8 @@ TEST(a_thread_that_stood_still_does_not_rest_as_long)
     assert_true(pace_may_step(&pace, true, now_ns, &wake_ns));
     now_ns += 3600 * NS_PER_S;
     assert_false(pace_may_step(&pace, true, now_ns, &wake_ns));
-    assert_int_equal(wake_ns, now_ns + PACE_REST_NS);
-    assert_true(pace_may_step(&pace, true, wake_ns, &wake_ns));
+    assert_false(pace_may_step(&pace, true, now_ns + PACE_REST_NS - 1, &wake_ns));
+    assert_true(pace_may_step(&pace, true, now_ns + PACE_REST_NS, &wake_ns));
 }
 
 /* The thread may have slept. */
