@@ -70,7 +70,7 @@ class Build:
 class Cluster:
     """A cluster of a build, loaded. `options`: place, pm_mib, cold, servers, records, profile, threads, seconds."""
 
-    def __init__(self, options, build, fabric, durability):
+    def __init__(self, options, build, fabric, durability, balance=True):
         self.options, self.build, self.fabric, self.durability = options, build, fabric, durability
         with contextlib.ExitStack() as undo:
             self.directory = self.folder(undo, None)
@@ -83,6 +83,8 @@ class Cluster:
             build.local("start", "--dir", self.directory, "--fabric", fabric, "--durability", durability, "--pm", place,
                         "--pm-bytes", f"{options.pm_mib}M", "--servers", str(options.servers),
                         "--replicas", str(min(3, options.servers)), *getattr(options, "start_arguments", ()))  # fmt: skip
+            if not balance:
+                run([build.program("tools", "rowan"), "--dir", self.directory, "balance", "off"])
             self.ycsb("load", 4, 64)
             self.undo = undo.pop_all()
 

@@ -22,7 +22,7 @@
 
 enum {
     CLIENTS = 2,
-    DEPTH = 2048,
+    DEPTH = 8192,
     VALUE_BYTES = 43,
     KEY_BYTES = 24,
     STEP_MS = 50,
