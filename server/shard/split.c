@@ -22,7 +22,8 @@
 #include "server/shard/apply.h"
 
 enum {
-    SPLIT_BUCKETS = 4, /* of a step, some seven items in each */
+    SPLIT_BUCKETS = 4,       /* of a step at most, some seven items in each */
+    SPLIT_BYTES = 256 << 10, /* read in a step: no further bucket is begun */
     SPLIT_ROWS = 64,
 };
 
@@ -46,6 +47,7 @@ struct split {
 
 struct visit {
     const struct split_owner *owner;
+    uint64_t bytes; /* of the values that were read */
     int error;
 };
 
@@ -109,6 +111,7 @@ static void visit_item(void *context, uint64_t offset)
         return;
     struct apply_entry entry =
         apply_describe(common->pm, &common->format, &header, offset, owner->key);
+    visit->bytes += header.value_bytes;
     struct shard_state *child = child_of(owner, entry.key, entry.key_bytes);
     const uint64_t at = index_find(child->index, entry.hash, entry.key, entry.key_bytes);
     if (at == 0 || !stands_in(owner, child, pm_at(common->pm, at), &entry))
@@ -129,14 +132,17 @@ static int begin_segment(const struct split_owner *owner)
 static int copy_items(const struct split_owner *owner, struct split *split)
 {
     struct visit visit = {.owner = owner};
-    uint64_t cursor = split->cursor;
     const int error = begin_segment(owner);
+    bool more = true;
     if (error)
         return error;
-    const bool more = index_walk(owner->parent->index, &cursor, SPLIT_BUCKETS, visit_item, &visit);
-    if (visit.error)
-        return visit.error; /* these buckets once more */
-    split->cursor = more ? cursor : 0;
+    for (uint32_t i = 0; more && i < SPLIT_BUCKETS && visit.bytes < SPLIT_BYTES; i++) {
+        uint64_t cursor = split->cursor;
+        more = index_walk(owner->parent->index, &cursor, 1, visit_item, &visit);
+        if (visit.error)
+            return visit.error; /* this bucket once more */
+        split->cursor = more ? cursor : 0;
+    }
     split->phase += !more;
     return 0;
 }

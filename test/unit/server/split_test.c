@@ -181,6 +181,25 @@ TEST(what_the_child_has_that_is_newer_stays_and_what_was_deleted_stays_away)
     assert_true(find(low, "deleted") == 0 && find(high, "deleted") == 0);
 }
 
+/* Whose buckets the first step would visit, were they small. */
+TEST(a_step_ends_behind_some_large_values)
+{
+    enum { LARGE = 24, BUCKET = 7, FEW = (256 << 10) / sizeof image->value + 1 + BUCKET };
+    uint64_t wake_ns = WAKE_NEVER;
+    char key[16];
+    for (unsigned i = 0, written = 0; written < LARGE; i++) {
+        snprintf(key, sizeof key, "key %u", i);
+        if (index_hash(key, (uint32_t)strlen(key)) % 1024 < 4)
+            write_to(image, parent,
+                     (struct entry){.version = v(++written),
+                                    .key = key,
+                                    .value_bytes = (uint32_t)sizeof image->value});
+    }
+    while (index_items(low->index) + index_items(high->index) == 0)
+        assert_true(split_step(&owner, now_ns, &wake_ns));
+    assert_in_range(index_items(low->index) + index_items(high->index), 1, FEW);
+}
+
 TEST(copying_that_begins_anew_stores_nothing_twice)
 {
     write_keys(image);
