@@ -46,7 +46,8 @@ enum {
     TCP_OUTS = 1024,          /* connections with something to send */
     TCP_OUTS_BLOCKED = 960,   /* and of these, whose peers do not read */
     TCP_OUTS_KEPT = 16,       /* free ones that are not given back */
-    TCP_SLABS_KEPT = 4,       /* likewise, of each other kind */
+    TCP_LARGES_KEPT = 4,      /* likewise */
+    TCP_SLABS_KEPT = 16,      /* likewise, of chunks and middles: aligned, so each is mapped anew */
 
     TCP_BOUNCE_BYTES = 16 << 10,  /* tcp_landing.c */
     TCP_SOCKET_BYTES = 128 << 10, /* SO_SNDBUF and SO_RCVBUF for messages; the kernel doubles it */

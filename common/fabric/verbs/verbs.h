@@ -1,7 +1,7 @@
 /* verbs.h - what the files of the verbs backend share; nobody else includes it but its tests.
  *
- *   verbs_device.c   the device: open, close, the line in the log; verbs_choose.c: which one, which port and GID;
- *                    and what it can; verbs_check.c: what stands in the way, in sentences
+ *   verbs_device.c   the device: open, close, what it can, the line in the log; verbs_choose.c: which one, which port
+ *                    and GID; verbs_check.c: what stands in the way, in sentences
  *   verbs_memory.c   registered memory and its keys; buffers of the backend itself
  *   verbs_fabric.c   fabric and endpoints: open, close; the steps of a poll and of a flush; sleep
  *   verbs_connect.c  a connection's memory and number; the handshake, over an endpoint of the tcp backend;

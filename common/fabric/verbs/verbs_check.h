@@ -20,7 +20,7 @@ struct verbs_obstacle {
     char mend[256]; /* a command, or what to do */
 };
 
-/* Fills it in; `error` comes back, as from all functions below. */
+/* Fills it in; `error` comes back, as from all functions below that return an int. */
 int verbs_obstacle(struct verbs_obstacle *out, int error, const char *mend, const char *what, ...)
     __attribute__((format(printf, 4, 5)));
 
