@@ -193,5 +193,6 @@ void split_advance(const struct cluster_config *old, struct cluster_config *conf
         row->epoch++;
         row->worker = row->backup_count = 0;
         memset(row->backups, 0, sizeof row->backups);
+        shard_mend_move(row);
     }
 }

@@ -69,7 +69,8 @@ static bool word_is_durable(const struct checks_server *server, uint64_t segment
            sim_pm_is_durable(server->pm, at.metas[1] + word, META_BYTES);
 }
 
-/* Does a first block of the entry lie where a start after a crash would take it? Not what an earlier replica left. */
+/* Does a first block of the entry lie where a start after a crash would take it? Not what an earlier replica left, nor what
+ * landed in a void. */
 static bool is_left(const struct checks_server *server, const struct checks_entry *entry)
 {
     const struct checks *checks = server->checks;
@@ -79,7 +80,8 @@ static bool is_left(const struct checks_server *server, const struct checks_entr
     const bool of_before = version_epoch(entry->header.version) < row.first_epoch;
     for (uint32_t at = entry->copies; at; at = checks->copies[at].next) {
         const struct checks_copy *copy = &checks->copies[at];
-        if (copy->server != server->number || copy->kind != CHECKS_BLOCK || copy->block != 0)
+        if (copy->server != server->number || copy->kind != CHECKS_BLOCK || copy->block != 0 ||
+            copy->late)
             continue;
         const uint64_t segment = (copy->offset - server->segment_offset) / STORE_SEGMENT_BYTES;
         const struct segment_meta meta = checks_segment_meta(server, segment);

@@ -182,6 +182,23 @@ TEST(a_parent_is_ended_by_its_last_replica_and_its_row_goes_when_that_is_committ
     cluster_release(config);
 }
 
+/* Of seed 748 of the simulator: the one that came is full, and the one that leaves for it has not left. */
+TEST(a_move_that_the_parent_was_in_stays_its_childrens)
+{
+    struct cluster_config *config = three_shards();
+    memset(filled, 0, sizeof filled);
+    config->shards[1].move_from = config->shards[1].backups[0];
+    config->shards[1].move_to = config->shards[1].backups[1];
+    config = split_at(config, 1, 130);
+    assert_null(next_of(config, NULL)); /* nobody leaves while the parent is copied */
+    filled[1] = SPLIT_COPIED_PRIMARY | 3;
+    config = next_of(config, NULL);
+    assert_row(config, 1, 2, 0, 9);
+    assert_int_equal(cluster_shard(config, 1)->move_to, 0);
+    assert_int_equal(cluster_shard(config, 3)->move_to, 4);
+    cluster_release(config);
+}
+
 TEST(a_failover_does_to_the_children_what_it_does_to_their_parent)
 {
     struct cluster_config *config = without(split_one(), 1 << 2);
