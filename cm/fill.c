@@ -136,6 +136,7 @@ static bool drop_cut(const struct work *work, struct shard *shard)
     const uint32_t before = shard->backup_count;
     shard->backup_count =
         keep(work, shard, shard->backups, shard->backup_count, true, CLUSTER_MAX_REPLICAS);
+    shard_mend_move(shard);
     return shard->backup_count < before;
 }
 

@@ -135,12 +135,19 @@ TEST(a_backup_out_of_reach_of_the_primary_leaves_all_three)
     leases = (struct leases){.count = 1, .entries = {{.server = 2, .cut_count = 1, .cut = {4}}}};
     const struct fill_from from = {.old = config, .filled = filled, .leases = &leases};
     const uint32_t epoch = cluster_shard(config, 1)->epoch;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        struct shard *row = &config->shards[i];
+        row->move_from = row->primary == 2 ? 3 : 0;
+        row->move_to = row->primary == 2 ? 4 : 0;
+    }
+    assert_int_equal(cluster_finish(config), 0);
     assert_int_equal(fill_make(&from, &next), 0);
     assert_non_null(next);
     for (uint16_t id = 1; id <= 4; id++) {
         const struct shard *row = cluster_shard(next, id);
         if (id != 2)
-            assert_true(row->primary == 2 && row->backup_count == 1 && row->backups[0] == 3);
+            assert_true(row->primary == 2 && row->backup_count == 1 && row->backups[0] == 3 &&
+                        row->move_to == 0);
     }
     assert_row(next, 1, 2, 1, epoch + 1);
     cluster_release(config);
