@@ -95,6 +95,7 @@ struct command_release {
 struct command_read {
     struct shard_state *shard;
     uint32_t worker;
+    uint32_t number;         /* of the shard's owner, among the workers and digest roles */
     struct inbox *questions; /* records_ask */
 };
 

@@ -27,6 +27,7 @@ void clean_read(struct clean *clean, const struct command_read *read)
         clean_checkpoint_abort(clean); /* the old owner has told of a part of its records */
     clean->shards[shard->id] = shard;
     clean->questions[shard->id] = read->questions;
+    clean->numbers[shard->id] = read->number;
     clean->victims_begun++; /* it may bring its owner clients whom that did not know */
     note_leader(clean, shard->id, shard->primary, read->worker);
 }

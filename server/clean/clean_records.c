@@ -15,10 +15,10 @@
 
 enum { CLEAN_LOOKS_AHEAD = 256 }; /* blocks */
 
-static struct clean_client *place_of(struct clean *clean, const struct inbox *owner,
-                                     uint32_t client)
+/* `owner`: its number, not its address, by which every run of the simulator would differ. */
+static struct clean_client *place_of(struct clean *clean, uint32_t owner, uint32_t client)
 {
-    return &clean->clients[(client ^ (uint32_t)((uintptr_t)owner >> 6)) % CLEAN_CLIENTS];
+    return &clean->clients[(client + owner * 61) % CLEAN_CLIENTS];
 }
 
 static bool is_known(const struct clean_client *known, const struct inbox *owner, uint32_t client)
@@ -30,7 +30,8 @@ static bool is_known(const struct clean_client *known, const struct inbox *owner
 static bool is_open(struct clean *clean, const struct entry_header *header)
 {
     const struct inbox *owner = clean->questions[header->shard];
-    const struct clean_client *known = place_of(clean, owner, header->client_id);
+    const struct clean_client *known =
+        place_of(clean, clean->numbers[header->shard], header->client_id);
     return !is_known(known, owner, header->client_id) ||
            ((header->operation >= known->lowest || known->lowest == UINT32_MAX) &&
             known->victims != clean->victims_begun);
@@ -81,6 +82,7 @@ static void ask(struct clean *clean, const struct victim *victim, const struct e
     question->wake = &clean->role.inbox;
     atomic_store_explicit(&question->answered, false, memory_order_relaxed);
     clean->asked = owner;
+    clean->asked_number = clean->numbers[first->shard];
     clean->asking = records_ask(owner, question);
 }
 
@@ -94,7 +96,7 @@ bool clean_records_poll(struct clean *clean)
     clean->asking = false;
     /* The first last: it is the one that is waited for, and others may have the same place. */
     for (uint32_t i = question->count; i-- > 0;)
-        *place_of(clean, clean->asked, question->rows[i].client) =
+        *place_of(clean, clean->asked_number, question->rows[i].client) =
             (struct clean_client){.client = question->rows[i].client,
                                   .lowest = question->rows[i].lowest,
                                   .owner = clean->asked,
@@ -112,7 +114,7 @@ enum clean_record clean_record(struct clean *clean, const struct victim *victim,
         return CLEAN_RECORD_ASKED;
     }
     const uint32_t lowest =
-        place_of(clean, clean->questions[header->shard], header->client_id)->lowest;
+        place_of(clean, clean->numbers[header->shard], header->client_id)->lowest;
     return header->operation < lowest ? CLEAN_RECORD_NONE : CLEAN_RECORD_NEEDED;
 }
 

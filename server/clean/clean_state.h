@@ -203,6 +203,7 @@ struct clean {
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
     uint32_t owners[STORE_SHARD_IDS];            /* by id: the worker that leads it */
     struct inbox *questions[STORE_SHARD_IDS];    /* by id: its owner's (records_ask) */
+    uint32_t numbers[STORE_SHARD_IDS];           /* by id: its owner's, among all of this server */
     bool led[STORE_SHARD_IDS];                   /* by id: one of our workers leads it */
     uint32_t leads[UINT8_MAX + 1];               /* by number: shards that this worker leads */
     struct shard_list leaving; /* that have left the server: a list by owned_link, */
@@ -234,6 +235,7 @@ struct clean {
     struct records_question question;
     bool asking;                /* an owner has it, or has answered it */
     const struct inbox *asked;  /* which */
+    uint32_t asked_number;      /* its number among owners */
     uint64_t victims_begun;     /* and shards that changed owners */
     struct records_table stubs; /* K8: operations of which this run has written one; 32 B each */
 

@@ -88,6 +88,9 @@ int control_tell_clean(struct control *control, const struct shard *row, struct 
 {
     const struct command_read read = {.shard = shard,
                                       .worker = row->worker,
+                                      .number = row->primary == control->common->server
+                                                    ? row->worker
+                                                    : CLUSTER_MAX_WORKERS + shard->digest,
                                       .questions = &control_owner(control, row)->questions};
     return command_push(&clean_role(control->clean)->inbox,
                         &(struct command){.kind = COMMAND_READ, .read = read});
