@@ -21,7 +21,7 @@ static struct clean_client *place_of(struct clean *clean, uint32_t owner, uint32
     return &clean->clients[(client + owner * 61) % CLEAN_CLIENTS];
 }
 
-static bool is_known(const struct clean_client *known, const struct inbox *owner, uint32_t client)
+static bool is_known(const struct clean_client *known, uint32_t owner, uint32_t client)
 {
     return known->client == client && known->owner == owner;
 }
@@ -29,9 +29,8 @@ static bool is_known(const struct clean_client *known, const struct inbox *owner
 /* Is somebody asked for it who has not said for this victim? */
 static bool is_open(struct clean *clean, const struct entry_header *header)
 {
-    const struct inbox *owner = clean->questions[header->shard];
-    const struct clean_client *known =
-        place_of(clean, clean->numbers[header->shard], header->client_id);
+    const uint32_t owner = clean->numbers[header->shard];
+    const struct clean_client *known = place_of(clean, owner, header->client_id);
     return !is_known(known, owner, header->client_id) ||
            ((header->operation >= known->lowest || known->lowest == UINT32_MAX) &&
             known->victims != clean->victims_begun);
@@ -64,7 +63,7 @@ static void add_row(struct clean *clean, const struct entry_header *header)
 static void ask(struct clean *clean, const struct victim *victim, const struct entry_header *first)
 {
     struct records_question *question = &clean->question;
-    struct inbox *owner = clean->questions[first->shard];
+    const uint32_t owner = clean->numbers[first->shard];
     struct entry_scan ahead = clean->scan;
     struct entry_header header;
     uint32_t offset, bytes;
@@ -76,14 +75,13 @@ static void ask(struct clean *clean, const struct victim *victim, const struct e
         if (result == ENTRY_SCAN_END)
             break;
         if (result == ENTRY_SCAN_BLOCK && has_record(clean, victim, &header) &&
-            clean->questions[header.shard] == owner && is_open(clean, &header))
+            clean->numbers[header.shard] == owner && is_open(clean, &header))
             add_row(clean, &header);
     }
     question->wake = &clean->role.inbox;
     atomic_store_explicit(&question->answered, false, memory_order_relaxed);
     clean->asked = owner;
-    clean->asked_number = clean->numbers[first->shard];
-    clean->asking = records_ask(owner, question);
+    clean->asking = records_ask(clean->questions[first->shard], question);
 }
 
 bool clean_records_poll(struct clean *clean)
@@ -96,7 +94,7 @@ bool clean_records_poll(struct clean *clean)
     clean->asking = false;
     /* The first last: it is the one that is waited for, and others may have the same place. */
     for (uint32_t i = question->count; i-- > 0;)
-        *place_of(clean, clean->asked_number, question->rows[i].client) =
+        *place_of(clean, clean->asked, question->rows[i].client) =
             (struct clean_client){.client = question->rows[i].client,
                                   .lowest = question->rows[i].lowest,
                                   .owner = clean->asked,

@@ -66,10 +66,10 @@ struct clean_closing {
 
 /* What the owner of a shard told of a client. */
 struct clean_client {
-    uint32_t client;           /* 0: nobody told */
-    uint32_t lowest;           /* nobody asks for its operations below */
-    const struct inbox *owner; /* who told */
-    uint64_t victims;          /* how many were begun by then */
+    uint32_t client;  /* 0: nobody told */
+    uint32_t lowest;  /* nobody asks for its operations below */
+    uint32_t owner;   /* who told: its number */
+    uint64_t victims; /* how many were begun by then */
 };
 
 /* A copy whose index item could not be swapped yet, because the index grows. */
@@ -234,8 +234,7 @@ struct clean {
     struct clean_client clients[CLEAN_CLIENTS];
     struct records_question question;
     bool asking;                /* an owner has it, or has answered it */
-    const struct inbox *asked;  /* which */
-    uint32_t asked_number;      /* its number among owners */
+    uint32_t asked;             /* which: its number */
     uint64_t victims_begun;     /* and shards that changed owners */
     struct records_table stubs; /* K8: operations of which this run has written one; 32 B each */
 

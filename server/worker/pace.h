@@ -8,7 +8,7 @@
 
 #include "common/reactor/reactor.h"
 
-#define PACE_CLIENTS_NS (20 * NS_PER_US) /* after a request: nobody asks then */
+#define PACE_CLIENTS_NS (20 * NS_PER_US) /* without a request: nobody asks any more */
 #define PACE_REST_NS    (10 * NS_PER_MS) /* the longest */
 
 /* All zeros: nothing was done yet. */
