@@ -94,6 +94,18 @@ static uint64_t fewest_segments(const struct control *control)
     return segments;
 }
 
+/* Again with each configuration: what is kept free for senders follows how many there are. */
+static uint64_t set_reserve(struct control *control)
+{
+    struct server_common *common = control->common;
+    const uint64_t is = reserve(control);
+    if (atomic_load_explicit(&common->reserve, memory_order_relaxed) != is) {
+        atomic_store_explicit(&common->reserve, is, memory_order_release);
+        inbox_wake(&clean_role(control->clean)->inbox);
+    }
+    return is;
+}
+
 /* --- posting --- */
 
 int control_zone_open(struct control *control)
@@ -114,8 +126,7 @@ int control_zone_open(struct control *control)
     control->depth = depth_for(control, segments);
     /* The clean role begins. */
     atomic_store_explicit(&common->kept, kept_for_logs(control), memory_order_relaxed);
-    atomic_store_explicit(&common->reserve, reserve(control), memory_order_release);
-    inbox_wake(&clean_role(control->clean)->inbox);
+    set_reserve(control);
     return fabric_zone_open(control->endpoint, common->pm, control->depth, &control->zone);
 }
 
@@ -305,11 +316,12 @@ static void send_space(struct control *control, enum server_space space, bool fu
     }
 }
 
-static enum server_space space_of(const struct control *control, uint64_t free)
+static enum server_space space_of(struct control *control, uint64_t free)
 {
+    const uint64_t needed = set_reserve(control);
     if (free < kept_for_logs(control) + DELETE_SEGMENTS)
         return SPACE_NONE;
-    return free < reserve(control) ? SPACE_SHORT : SPACE_ENOUGH;
+    return free < needed ? SPACE_SHORT : SPACE_ENOUGH;
 }
 
 /* A server is full that was short of space for FULL_AFTER_NS without cleaning a segment, until there is enough. */

@@ -315,6 +315,15 @@ static struct shown ask_suffix(struct landing *landing, uint64_t after)
     return shown;
 }
 
+TEST(what_is_kept_free_for_senders_follows_how_many_there_are)
+{
+    const struct control *control = server_poller(stage->server, 0).role;
+    const uint64_t before = atomic_load(&control->common->reserve);
+
+    come(stage, without_peer(stage));
+    assert_in_range(atomic_load(&control->common->reserve), 1, before - 1);
+}
+
 TEST(a_deposed_primary_answers_when_its_writes_have_landed_and_shows_them_as_a_backup)
 {
     struct puppet_conn *client = stage_client(stage);
