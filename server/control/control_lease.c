@@ -31,7 +31,7 @@ static void set_until(struct control *control, uint64_t until_ns)
     atomic_store_explicit(&control->common->lease_ns, until_ns, memory_order_relaxed);
 }
 
-static void log_change(struct control *control, uint64_t term, uint64_t *wake_ns)
+static void tell_change(struct control *control, uint64_t term, uint64_t *wake_ns)
 {
     struct lease *lease = &control->lease;
     const bool holds = control->now_ns < granted_until_ns(control);
@@ -46,6 +46,9 @@ static void log_change(struct control *control, uint64_t term, uint64_t *wake_ns
         log_event(LOG_WARN, "lease_lost", "term=%lu held_ms=%lu", term, ms);
     lease->holds = holds;
     lease->since_ns = control->now_ns;
+    /* A write for whose refusal a client had no room needs none to begin. */
+    for (uint32_t i = 0; holds && i < control->options.workers; i++)
+        inbox_wake(&worker_role(control->workers[i])->inbox);
 }
 
 /* Servers to which sends of some worker stay incomplete. */
@@ -93,7 +96,7 @@ void control_lease_poll(struct control *control, uint64_t *wake_ns)
         set_until(control, has_leases ? 0 : UINT64_MAX);
     if (!has_leases)
         return;
-    log_change(control, config->term, wake_ns);
+    tell_change(control, config->term, wake_ns);
     if (!control->cm_connected || !control->cm_leads)
         return;
     if (control->now_ns >= control->lease.renew_ns)

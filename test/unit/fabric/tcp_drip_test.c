@@ -127,8 +127,9 @@ TEST(what_is_cut_while_we_find_no_memory_has_its_time_afterwards)
     static const uint8_t some[SOME];
 
     begin(0, 1 << 20);
-    slabs->chunk->used = TCP_CHUNK_BYTES; /* as if it were full, and others had all the rest */
-    slabs->chunk->refs++;
+    struct tcp_slab *const full = slabs->chunk;
+    full->used = TCP_CHUNK_BYTES; /* as if it were full, and others had all the rest */
+    full->refs++;
     while (count < TCP_CHUNKS && (taken[count] = slab_take(endpoint(), SLAB_CHUNK)))
         count++;
     assert_true(raw_send(fd, some, SOME));
@@ -141,6 +142,7 @@ TEST(what_is_cut_while_we_find_no_memory_has_its_time_afterwards)
     assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 0);
     for (uint32_t i = 0; i < count; i++)
         slab_unref(endpoint(), taken[i]);
+    slab_unref(endpoint(), full);
     poll_for_a_while();
     assert_int_equal(in->got, sizeof(struct tcp_message_head) + SOME);
     drip(MOST_S - 1);
