@@ -83,7 +83,7 @@ class AtWork:
         return found and all(count == full and not filling for count, filling in found)
 
     def wait_until_whole(self):
-        tap.wait_until(self.whole, 120, "not filled: " + self.last_logs())
+        tap.wait_until(self.whole, 120, lambda: "not filled: " + self.last_logs())
 
     def goes_on(self, what, every=True):
         """Writes are acknowledged, and of the processes of the history every one (or the first) is answered."""
@@ -145,7 +145,7 @@ class Failing(AtWork, Cluster):
             return "waits" if self.holds_the_last(victim) else None
 
         what = f"server {victim} was killed"
-        waited = tap.wait_until(goes_on_or_waits, 60, f"{what}: no write is acknowledged: {self.last_logs()}") == "waits"
+        waited = tap.wait_until(goes_on_or_waits, 60, lambda: f"{what}: no write is acknowledged: {self.last_logs()}") == "waits"
         if waited:
             self.restart(victim)
         self.goes_on(what)
@@ -157,7 +157,7 @@ class Failing(AtWork, Cluster):
         """kill -9: the others go on, it comes back and is filled."""
         victim = self.a_primary()
         self.kill([f"s{victim}"])
-        tap.wait_until(self.lacks, 60, "no failover: " + self.last_logs())
+        tap.wait_until(self.lacks, 60, lambda: "no failover: " + self.last_logs())
         self.goes_on_without(victim)
         self.wait_until_whole()
         return victim
@@ -168,7 +168,7 @@ class Failing(AtWork, Cluster):
         handle = process.Handle(self.processes()[f"s{victim}"])
         began = time.monotonic()
         handle.send(signal.SIGSTOP)
-        tap.wait_until(self.lacks, 60, f"server {victim} is not removed: " + self.last_logs())
+        tap.wait_until(self.lacks, 60, lambda: f"server {victim} is not removed: " + self.last_logs())
         self.goes_on(f"server {victim} is stopped")
         time.sleep(max(0, began + STOPPED_SECONDS - time.monotonic()))  # it may not be shorter: nothing else hangs on it
         tap.check(not self.whole(), "a stopped server is counted as a replica")

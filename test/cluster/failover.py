@@ -93,7 +93,7 @@ class Sweep(Failing):
             time.sleep(0.0005)  # the pace of looking: nothing hangs on it
         self.kill([manager])
         print(f"# {victim}, {step}: {manager} ended at", *self.log(manager).splitlines()[-1].split()[2:4], flush=True)
-        tap.wait_until(lambda: self.manager()[0] > term, 60, "no standby manages: " + self.last_logs())
+        tap.wait_until(lambda: self.manager()[0] > term, 60, lambda: "no standby manages: " + self.last_logs())
         self.launch(manager)
 
     def goes_without(self, victim):
@@ -104,7 +104,7 @@ class Sweep(Failing):
         self.goes_on("before")
         victim = f"s{self.a_primary()}"
         self.kill_at(removal, victim, lambda name: self.kill([name]))
-        tap.wait_until(lambda: self.goes_without(victim), 60, f"{removal}: no failover: " + self.last_logs())
+        tap.wait_until(lambda: self.goes_without(victim), 60, lambda: f"{removal}: no failover: " + self.last_logs())
         self.goes_on(f"{victim} is removed")
         self.kill_at(comeback, victim, self.launch)
         self.wait_until_whole()

@@ -81,7 +81,7 @@ def again_and_again(ways, during, what):
 
 
 def fails_over():
-    tap.wait_until(cluster.lacks, 60, "no failover: " + cluster.last_logs())
+    tap.wait_until(cluster.lacks, 60, lambda: "no failover: " + cluster.last_logs())
     cluster.goes_on("a server was removed", every=False)
 
 

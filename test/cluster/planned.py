@@ -67,7 +67,7 @@ class Planned(Failing):
         """Drains it, and kills what `victim` names as soon as something fills. Returns its name."""
         self.goes_on(f"before server {number} is drained")
         child = self.drain(number)
-        tap.wait_until(self.fills, 60, "nothing fills: " + self.last_logs())
+        tap.wait_until(self.fills, 60, lambda: "nothing fills: " + self.last_logs())
         name = victim()
         self.kill([name])
         tap.equal(child.poll(), None, f"{name} was killed when all was over: more records")
@@ -111,7 +111,7 @@ def lives(*options):
         tap.contains(cluster.ok("add", str(second)).out, "start it")
         tap.contains(cluster.ok("status").out, f"Absent: server {second} ")
         cluster.restart(second)
-        tap.wait_until(lambda: second in cluster.known()[2], 60, "it does not come back: " + cluster.last_logs())
+        tap.wait_until(lambda: second in cluster.known()[2], 60, lambda: "it does not come back: " + cluster.last_logs())
         children = {number: cluster.drain(number) for number in (4, 5)}  # two servers have to stay
         said = {number: child.communicate(timeout=120)[1] for number, child in children.items()}
         done = [number for number, child in children.items() if child.returncode == 0]

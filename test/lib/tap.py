@@ -52,13 +52,14 @@ def contains(text, piece, *what):
 
 
 def wait_until(condition, seconds, what):
-    """Waits for a condition, and fails when it does not come true in time."""
+    """Waits for a condition, and fails when it does not come true in time. `what`: what is awaited, or what tells it then."""
     end = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
-        check(time.monotonic() < end, f"{what}: not within {seconds} s")
+        if time.monotonic() >= end:
+            raise Failed(f"{what() if callable(what) else what}: not within {seconds} s")
         time.sleep(0.02)
 
 
