@@ -179,6 +179,11 @@ bool leases_is_late(const struct leases *leases, const struct lease *lease, uint
     return now_ns < no_word_at(leases, lease) && now_ns >= late_at(leases, lease);
 }
 
+bool leases_renews(const struct leases *leases, const struct lease *lease, uint64_t now_ns)
+{
+    return lease->present_ns && now_ns - lease->present_ns <= leases->lease_ns;
+}
+
 void leases_watch_anew(struct leases *leases, uint64_t now_ns)
 {
     leases->watched_ns = now_ns;
@@ -194,8 +199,7 @@ enum lease_presence leases_presence(const struct leases *leases, const struct le
 {
     if (now_ns >= silent_at(leases, lease))
         return LEASE_SILENT;
-    return lease->present_ns && now_ns - lease->present_ns <= leases->lease_ns ? LEASE_PRESENT
-                                                                               : LEASE_UNSURE;
+    return leases_renews(leases, lease, now_ns) ? LEASE_PRESENT : LEASE_UNSURE;
 }
 
 bool leases_may_grant(const struct leases *leases, uint64_t now_ns)

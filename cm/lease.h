@@ -107,6 +107,9 @@ void leases_serves(struct lease *lease, uint64_t now_ns);
 enum lease_presence leases_presence(const struct leases *leases, const struct lease *lease,
                                     uint64_t now_ns);
 
+/* It was there within the longest lease, whatever it has adopted. */
+bool leases_renews(const struct leases *leases, const struct lease *lease, uint64_t now_ns);
+
 /* It renews, and is silent because it has not adopted what is in force. */
 bool leases_is_late(const struct leases *leases, const struct lease *lease, uint64_t now_ns);
 

@@ -5,7 +5,8 @@
  *     stood still before.
  *  M2 Nothing is granted, proposed or committed before the configuration in force names this manager.
  *  M3 A member is removed only if every other one is either present, so that it can take over, or silent too; and
- *     only if one is present: where nobody is, this manager may be the one that is cut off.
+ *     only if one is present: where nobody is, this manager may be the one that is cut off. Where none has adopted what is in
+ *     force, those that renew stay: they may wait for those that do not (Z6 in server/worker/worker_epoch.c).
  */
 #include "cm/manage.h"
 
@@ -201,6 +202,20 @@ static bool propose_takeover(const struct cm_state *state, struct proposal *out)
     return true;
 }
 
+/* M3. All are silent. True: of some this is known not to be so. */
+static bool leaves_late(struct cm_state *state, bool *silent)
+{
+    bool any = false, left = false;
+    for (uint32_t i = 0; i < state->config->member_count; i++) {
+        const struct lease *lease = leases_of(&state->leases, state->config->members[i].server);
+        const bool renews = lease && leases_renews(&state->leases, lease, state->now_ns);
+        silent[i] = silent[i] && !renews;
+        any = any || silent[i];
+        left = left || renews;
+    }
+    return any && left;
+}
+
 /* M3 */
 static bool removes_any(struct cm_state *state, bool *silent)
 {
@@ -217,7 +232,7 @@ static bool removes_any(struct cm_state *state, bool *silent)
         any = any || silent[i];
         present = present || !silent[i];
     }
-    return any && present;
+    return any && (present || leaves_late(state, silent));
 }
 
 bool manage_propose(struct cm_state *state, struct proposal *out)

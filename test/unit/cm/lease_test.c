@@ -151,6 +151,28 @@ TEST(where_everybody_is_silent_nobody_is_removed)
                         "server=1(no_word),2(no_word),3(no_word)");
 }
 
+/* What they have not adopted may wait for what they sent to the third one. */
+TEST(where_nobody_is_present_who_renews_stays)
+{
+    struct world *world = committed_cluster();
+    world_format_all(world, SERVERS);
+    world_have_clients(world);
+    const uint64_t since = world->now_ns;
+    world_change(world, world_next(world));
+    const uint64_t changed = term(world);
+    world_adopt(world, 3, changed);
+    run(world, ALL, since + 4 * LEASE + LEASE / 2);
+    const uint64_t present = last_sign_of(world, 3);
+    run(world, FIRST_TWO, present + 2 * LEASE - 1);
+    assert_int_equal(term(world), changed);
+    run(world, FIRST_TWO, present + 2 * LEASE + LEASE / 4);
+    world_settle(world);
+    const struct cluster_config *config = cm_state_config(world->state);
+    assert_int_equal(config->member_count, 2);
+    assert_int_equal(config->members[0].server, 1);
+    assert_int_equal(config->members[1].server, 2);
+}
+
 TEST(a_manager_that_stood_still_gives_all_their_time_again)
 {
     struct world *world = committed_cluster();
