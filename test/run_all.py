@@ -56,6 +56,7 @@ class Count:
     def __init__(self):
         self.passed = self.failed = self.skipped = 0
         self.broken = []  # stages that did not do their work
+        self.failures = []  # what each failed test said, for the end of the output
 
     def broke(self, stage):
         """A stage that did not do its work counts as one failure in the last line."""
@@ -253,6 +254,9 @@ def count_result(result, count):
         shown = "\n".join(line for line in out.splitlines() if not line.startswith("ok "))
         say(tail(shown, 30))
         say(tail(err, 60))
+        said = (err.strip() or shown.strip() or "it said nothing").splitlines()
+        why = next((line for line in said if re.match(r"[\w.]*(Failed|Error|Exception):", line)), said[-1])
+        count.failures.append(f"FAILED {name}: {', '.join(failed)}: {why[:600]}")
 
 
 def meson_test(folder, name, selection, count, seconds):
@@ -424,6 +428,8 @@ def main():
         say("interrupted")
         count.broke("interrupted")
     stages.print_table()
+    for failure in count.failures:
+        say(failure)
     if count.broken:
         say("broken: " + ", ".join(count.broken))
     if count.passed + count.failed == 0 and not count.broken:
