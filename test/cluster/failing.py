@@ -13,6 +13,7 @@ from work import History, chosen_seed
 
 SERVERS = 3
 STOPPED_SECONDS = 10
+SLOWER = 4 if DIVISOR > 1 else 1  # a sanitized build
 
 
 def acknowledged(acked):
@@ -99,13 +100,13 @@ class AtWork:
 class Failing(AtWork, Cluster):
     """`with Failing(...) as cluster:` one of local processes, at work."""
 
-    def __init__(self, name, *options, lease_ms=500, **work):
+    def __init__(self, name, *options, lease_ms=500 * SLOWER, **work):
         if "zookeeper" in options:
             try:
                 zookeeper.check_installed()
             except Failure as why:
                 tap.skip(why)
-        super().__init__(name, "--lease-ms", str(lease_ms * (4 if DIVISOR > 1 else 1)), "--pm-bytes", "256M",
+        super().__init__(name, "--lease-ms", str(lease_ms), "--pm-bytes", "256M",
                          "--landing-segments", "4", "--shards", "12", "--servers", str(SERVERS), *options)  # fmt: skip
         self.begin_work(name, **work)
 

@@ -11,7 +11,7 @@ import re
 import sys
 import time
 
-from failing import Failing, acknowledged
+from failing import SLOWER, Failing, acknowledged
 from harness import DIVISOR, rowan_local, tap
 
 KILLS = int(os.environ.get("ROWAN_FAILOVERS") or 5)
@@ -70,7 +70,7 @@ class Sweep(Failing):
     """With three managers, of which the leading one is killed again and again."""
 
     def __init__(self, *options):
-        super().__init__("sweep-" + "-".join(options[1::2]), "--managers", "3", *options, lease_ms=250)
+        super().__init__("sweep-" + "-".join(options[1::2]), "--managers", "3", *options, lease_ms=250 * SLOWER)
 
     def manager(self):
         """(term, name) of who took over last, of those that run: a standby may have claimed it from who was elected. Who managed

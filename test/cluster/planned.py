@@ -19,7 +19,7 @@ MANY = 100_000 * min(DIVISOR, 4)  # records: filling takes longer than to see it
 
 class Planned(Failing):
     def __init__(self, name, *options, **work):
-        # With a long lease: a server that a busy machine holds up is no failover, which would change what is compared.
+        # Long enough that a server which a busy machine holds up is not removed, which would change what is compared.
         super().__init__(name, "--replicas", str(REPLICAS), *options, lease_ms=2000, **work)
         self.ok("balance", "off")  # it changes terms, too
 
