@@ -38,6 +38,7 @@ void cm_link_fini(struct cm_link *cm)
 {
     peer_close(&cm->peer);
     cluster_release(cm->fresh);
+    control_free(cm->reply);
     cm->fresh = NULL;
 }
 
@@ -53,8 +54,8 @@ void cm_link_want_config(struct cm_link *cm)
 
 void cm_link_connected(struct cm_link *cm, const struct fabric_identity *reached)
 {
-    peer_connected(&cm->peer, reached);
     cm->peer.error = 0;
+    peer_connected(&cm->peer, reached);
     cm->wants_config = true;
     cm->next_id_ns = cm->next_config_ns = cm->next_question_ns = cm->asked_ns = 0;
 }
@@ -84,9 +85,9 @@ static void answered(uint64_t *next_ns)
 /* Where there is another one to go to. */
 static void leave_if_silent(struct cm_link *cm, uint64_t now_ns, uint64_t *wake_ns)
 {
-    const uint64_t since_ns = cm->peer.state == PEER_CONNECTING ? cm->peer.connecting_ns
-                              : cm->peer.state == PEER_UP       ? cm->asked_ns
-                                                                : 0;
+    const uint64_t since_ns = cm->peer.state == PEER_DOWN ? 0
+                              : cm->peer.state == PEER_UP ? cm->asked_ns
+                                                          : cm->peer.connecting_ns;
 
     if (since_ns == 0 || cm->peer.broken || cm->managers.count == 1)
         return;
@@ -183,6 +184,11 @@ void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
 {
     Rowan__ControlMessage *message;
     uint32_t tag;
+
+    if (cm->peer.state == PEER_LOGGING_IN) {
+        peer_message(&cm->peer, data, bytes);
+        return;
+    }
     int error = control_decode(data, bytes, &tag, &message);
 
     if (error) {
@@ -215,5 +221,8 @@ void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
     }
     if (tag == TAG_QUESTION && cm->question && says_it_leads(message))
         take_answer(cm, message);
-    control_free(message);
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_USERS_ARE && !cm->reply)
+        cm->reply = message;
+    else
+        control_free(message);
 }

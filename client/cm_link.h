@@ -22,6 +22,8 @@ struct cm_link {
     const Rowan__ControlMessage *question;
     int refusal; /* of the question; 0: `fresh` is the answer, or what was known before */
     char why[256];
+    Rowan__ControlMessage
+        *reply; /* likewise, where the answer is none of these; the owner's, for control_free */
 };
 
 /* `addresses`: a list (managers.h); `cm` stays where it is. Errors: those of managers_parse. */

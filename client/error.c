@@ -7,7 +7,7 @@
 #define ASSERT_SAME(name, number, sentence)                                                        \
     _Static_assert(name == -(number), "rowan.h and error.h disagree about " #name);
 ERROR_TABLE(ASSERT_SAME)
-_Static_assert((int)ERROR_LOWEST == (int)ROWAN_EREMOVED, "a number is missing in error.h");
+_Static_assert((int)ERROR_LOWEST == (int)ROWAN_EACCESS, "a number is missing in error.h");
 
 const char *rowan_error_sentence(int error)
 {

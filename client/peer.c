@@ -1,8 +1,8 @@
 /* One connection and its attempts.
  *
- *   DOWN --peer_want--> CONNECTING --peer_connected--> UP
- *    ^                      |                           |
- *    +-----peer_closed------+--------peer_closed--------+
+ *   DOWN --peer_want--> CONNECTING --peer_connected--> LOGGING_IN --peer_message--> UP
+ *    ^                      |          (who logs in)       |                         |
+ *    +-----peer_closed------+-------------peer_closed------+--------peer_closed------+
  *
  * A connection that is accepted and at once closed counts as a failure too: only an answer brings
  * the pause back to its shortest.
@@ -73,9 +73,30 @@ void peer_want(struct peer *peer, uint64_t now_ns, uint64_t *wake_ns)
 void peer_connected(struct peer *peer, const struct fabric_identity *reached)
 {
     ASSERT(peer->state == PEER_CONNECTING);
-    peer->state = PEER_UP;
-    if (peer->server && !fabric_is_server(reached, peer->server, peer->incarnation))
+    peer->state = peer->login ? PEER_LOGGING_IN : PEER_UP;
+    if (peer->server && !fabric_is_server(reached, peer->server, peer->incarnation)) {
         peer_break(peer, ROWAN_EUNREACHABLE);
+        return;
+    }
+    const int error = peer->login ? login_begin(&peer->trying, peer->login, peer->conn) : 0;
+    if (error)
+        peer_break(peer, error);
+}
+
+void peer_message(struct peer *peer, const void *data, uint32_t bytes)
+{
+    Rowan__ControlMessage *message;
+    uint32_t tag;
+    int error = control_decode(data, bytes, &tag, &message);
+    enum login_step step = LOGIN_FAILED;
+    if (!error) {
+        step = login_go_on(&peer->trying, peer->login, peer->conn, message, &error);
+        control_free(message);
+    }
+    if (step == LOGIN_DONE)
+        peer->state = PEER_UP;
+    else if (step != LOGIN_GOES_ON)
+        peer_break(peer, error ? error : ROWAN_EFORMAT);
 }
 
 void peer_break(struct peer *peer, int error)

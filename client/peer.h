@@ -6,10 +6,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/cluster/login.h"
 #include "common/cluster/managers.h"
 #include "common/fabric/fabric.h"
 
-enum peer_state { PEER_DOWN, PEER_CONNECTING, PEER_UP };
+enum peer_state { PEER_DOWN, PEER_CONNECTING, PEER_LOGGING_IN, PEER_UP };
 
 struct peer {
     struct fabric_endpoint *endpoint;
@@ -22,10 +23,12 @@ struct peer {
     uint64_t incarnation;
     uint32_t index;            /* of the endpoint at `address` */
     uint64_t retry_ns;         /* DOWN: not before */
-    uint64_t connecting_ns;    /* CONNECTING: since then */
+    uint64_t connecting_ns;    /* CONNECTING, LOGGING_IN: since then */
     uint64_t backoff_ns;       /* of the next failure */
     struct managers *managers; /* who is at `address` in turn; NULL: always the same one */
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1];
+    struct login_secret *login; /* who to log in as; the owner's, who sets it; NULL: nobody */
+    struct login_try trying;
 };
 
 /* `address` is copied; at most CLUSTER_MAX_ADDRESS_BYTES. Whoever answers there is fine; peer_init_member: only this
@@ -42,6 +45,9 @@ void peer_close(struct peer *peer);
 
 /* peer_want: starts a connection if there is none and it is time; lowers *wake_ns to when it is. */
 void peer_want(struct peer *peer, uint64_t now_ns, uint64_t *wake_ns);
+
+/* A message that came while it is LOGGING_IN: part of the login, which may end it. */
+void peer_message(struct peer *peer, const void *data, uint32_t bytes);
 
 /* What to do with the fabric's CONNECTED and CLOSED events of this connection. With managers the next attempt is at
  * the next one, without a pause unless a round is over. */

@@ -45,14 +45,15 @@ static struct worker_link *find_link(struct worker_link **links, uint32_t count,
     return NULL;
 }
 
-static struct worker_link *make_link(struct fabric_endpoint *endpoint, const struct member *member,
+static struct worker_link *make_link(const struct router *router, const struct member *member,
                                      uint32_t worker)
 {
     struct worker_link *link = calloc(1, sizeof *link);
 
     if (!link)
         return NULL;
-    peer_init_member(&link->peer, endpoint, member, worker);
+    peer_init_member(&link->peer, router->endpoint, member, worker);
+    link->peer.login = router->login;
     return link;
 }
 
@@ -66,7 +67,7 @@ static int route_shards(struct router *router, const struct cluster_config *conf
         struct worker_link *link = find_link(links, *count, member, shard->worker);
 
         if (!link) {
-            link = make_link(router->endpoint, member, shard->worker);
+            link = make_link(router, member, shard->worker);
             if (!link)
                 return ROWAN_ENOMEM;
             links[(*count)++] = link;

@@ -18,6 +18,7 @@ struct worker_link {
 
 struct router {
     struct fabric_endpoint *endpoint;
+    struct login_secret *login;    /* as of its peers (peer.h) */
     struct cluster_config *config; /* NULL: none yet */
     struct worker_link **links;
     uint32_t link_count;

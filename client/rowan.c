@@ -9,6 +9,7 @@
 #include "client/session.h"
 #include "common/base/clock.h"
 #include "common/base/config.h"
+#include "common/cluster/login.h"
 #include "common/cluster/managers.h"
 #include "common/reactor/wait.h"
 
@@ -25,6 +26,7 @@ struct rowan {
     struct fabric_endpoint *endpoint;
     struct event_source source;
     struct session *session;
+    struct login_secret login;
     uint64_t spin_ns;
     uint64_t idle_since_ns; /* 0: the last poll was busy */
     unsigned yields;        /* since then */
@@ -84,7 +86,8 @@ static int wait_ready(struct rowan *rowan, uint32_t timeout_ms)
         if (error)
             return error;
         if (!session_ready(rowan->session) &&
-            (fabric_endpoint_error(rowan->endpoint) || clock_now_ns(rowan->clock) >= until_ns))
+            (session_refused(rowan->session) || fabric_endpoint_error(rowan->endpoint) ||
+             clock_now_ns(rowan->clock) >= until_ns))
             return session_error(rowan->session);
     }
     return 0;
@@ -113,14 +116,18 @@ static bool is_zero(const uint32_t *reserved, size_t count)
     return true;
 }
 
+static bool is_given(const char *text)
+{
+    return text && *text;
+}
+
 #define RESERVED_IS_ZERO(of) is_zero((of)->reserved, sizeof(of)->reserved / sizeof(uint32_t))
 
 int rowan_open(const struct rowan_options *options, struct rowan **out)
 {
-    if (!options || !out || !RESERVED_IS_ZERO(options))
+    if (!options || !out || !RESERVED_IS_ZERO(options) ||
+        is_given(options->user) != is_given(options->secret_file))
         return ROWAN_EINVALID;
-    struct session_options session_options = {.depth = options->depth,
-                                              .timeout_ns = options->timeout_ms * NS_PER_MS};
     char managers[MANAGERS_LIST_BYTES];
     int error = find_cm(options, managers, sizeof managers);
 
@@ -132,13 +139,20 @@ int rowan_open(const struct rowan_options *options, struct rowan **out)
         return ROWAN_ENOMEM;
     rowan->clock = clock_system();
     rowan->spin_ns = options->spin_us * NS_PER_US;
-    error = fabric_open(managers, NULL, &rowan->fabric);
+    if (is_given(options->user))
+        error = login_secret_read(&rowan->login, options->user, options->secret_file);
+    if (!error)
+        error = fabric_open(managers, NULL, &rowan->fabric);
     if (error)
         goto no_fabric;
     error = fabric_endpoint_open(rowan->fabric, 0, &rowan->endpoint);
     if (error)
         goto no_endpoint;
     fabric_endpoint_source(rowan->endpoint, &rowan->source);
+    const struct session_options session_options = {.depth = options->depth,
+                                                    .timeout_ns = options->timeout_ms * NS_PER_MS,
+                                                    .login = is_given(options->user) ? &rowan->login
+                                                                                     : NULL};
     error = session_create(rowan->endpoint, managers, &session_options, &rowan->session);
     if (error)
         goto no_session;
@@ -155,6 +169,7 @@ no_session:
 no_endpoint:
     fabric_close(rowan->fabric);
 no_fabric:
+    login_secret_fini(&rowan->login);
     free(rowan);
     return error;
 }
@@ -166,6 +181,7 @@ void rowan_close(struct rowan *rowan)
     session_destroy(rowan->session);
     fabric_endpoint_close(rowan->endpoint);
     fabric_close(rowan->fabric);
+    login_secret_fini(&rowan->login);
     free(rowan);
 }
 

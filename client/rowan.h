@@ -77,7 +77,9 @@ enum rowan_error {
     ROWAN_EINCOMPATIBLE = -29, /* the cluster's version has no format in common with this one */
     ROWAN_EADDRESS = -30,      /* an address does not begin with its fabric (shm: tcp: verbs:) */
     ROWAN_ENOTLEADING = -31,   /* none of the configuration managers that answer leads */
-    ROWAN_EREMOVED = -32       /* internal: a server that was removed has to start again */
+    ROWAN_EREMOVED = -32,      /* internal: a server that was removed has to start again */
+    ROWAN_ELOGIN = -33,        /* the cluster does not know this user and secret, or asks for one */
+    ROWAN_EACCESS = -34        /* the user may not do this, or not with this key */
 };
 
 /* The sentence a user reads for `error`. Static storage; any thread. */
@@ -101,7 +103,10 @@ struct rowan_options {
     uint32_t timeout_ms;      /* of each operation, retries included; 1 to 60000, default 10000 */
     uint32_t open_timeout_ms; /* of rowan_open; default 10000 */
     uint32_t spin_us;         /* how long a waiting call polls before it sleeps; default 20 */
-    uint32_t reserved[7];     /* 0 */
+    const char *user; /* whom to log in as, where the cluster has users; NULL or "": nobody */
+    const char *secret_file; /* then: the file that holds that user's secret, which others than its
+                                 owner and group may not read; it is read by rowan_open only */
+    uint32_t reserved[4];    /* 0 */
 };
 
 ROWAN_API void rowan_options_init(struct rowan_options *options);
@@ -109,7 +114,8 @@ ROWAN_API void rowan_options_init(struct rowan_options *options);
 /* rowan_open: connects to the CM that leads, gets a client id and the configuration. Blocks up to
  * open_timeout_ms. *out is the caller's, to be closed. Errors: ROWAN_EINVALID (an option is out of
  * range, or `reserved` is not 0: were the options initialized?) ENOTFOUND (`directory` has no file
- * `cm`) EADDRESS ETOOMANY (of addresses) EUNREACHABLE ENOTLEADING ETIMEDOUT (the cluster has no
+ * `cm`, or there is no `secret_file`) EPERMISSION (`secret_file`) ELOGIN (at once: the cluster asks
+ * for a user, or does not know this one with this secret) EADDRESS ETOOMANY (of addresses) EUNREACHABLE ENOTLEADING ETIMEDOUT (the cluster has no
  * configuration yet) EUNSUPPORTED (of the address's kind) ENOMEM EIO. */
 ROWAN_API int rowan_open(const struct rowan_options *options, struct rowan **out);
 

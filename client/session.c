@@ -66,6 +66,7 @@ int session_create(struct fabric_endpoint *endpoint, const char *managers,
     session->span = options->span ? options->span : MESSAGE_MAX_SPAN;
     session->next_operation = 1;
     router_init(&session->router, endpoint);
+    session->router.login = session->cm.peer.login = options->login;
     fabric_endpoint_identity(endpoint, &(struct fabric_identity){.kind = FABRIC_CLIENT});
     *out = session;
     return 0;
@@ -99,6 +100,11 @@ int session_error(const struct session *session)
         (cm->no_config || cm->peer.error == 0 || cm->peer.error == ROWAN_EAGAIN))
         return ROWAN_ETIMEDOUT;
     return cm->peer.error ? cm->peer.error : ROWAN_EUNREACHABLE;
+}
+
+bool session_refused(const struct session *session)
+{
+    return session->cm.peer.error == ROWAN_ELOGIN;
 }
 
 const struct cluster_config *session_config(const struct session *session)
@@ -358,6 +364,8 @@ static void take_message(struct session *session, struct peer *peer,
         return;
     if (peer == &session->cm.peer)
         cm_link_message(&session->cm, event->data, event->bytes);
+    else if (peer->state == PEER_LOGGING_IN)
+        peer_message(peer, event->data, event->bytes);
     else if (!take_reply(session, session_link(peer), event->data, event->bytes))
         peer_break(peer, ROWAN_EFORMAT);
     session->any_broken |= peer->broken;
@@ -392,6 +400,17 @@ static void take_event(struct session *session, const struct fabric_event *event
     }
 }
 
+/* The user may not log in: what was never sent ends so. What callbacks post waits for the next attempt. */
+static void refuse_queue(struct session *session, struct worker_link *link)
+{
+    for (uint32_t left = link->queue.count; left > 0 && link->queue.first; left--) {
+        struct client_op *op = link->queue.first;
+        if (op->unknown || op->deadline_ns == 0)
+            return;
+        session_complete(session, op, ROWAN_ELOGIN);
+    }
+}
+
 /* Closes what sent nonsense (S3), or is not who it should be: then the configuration is old. */
 static void close_broken(struct session *session)
 {
@@ -413,6 +432,8 @@ static void close_broken(struct session *session)
         fabric_conn_close(link->peer.conn);
         peer_closed(&link->peer, link->peer.error, session->now_ns);
         session_lost(session, link);
+        if (link->peer.error == ROWAN_ELOGIN)
+            refuse_queue(session, link);
     }
 }
 

@@ -25,6 +25,7 @@ struct session_options {
                                    ROWAN_MAX_TIMEOUT_MS, because servers forget a client that
                                    stays away for longer */
     uint32_t operations_per_id; /* a new client id after so many; 0: near 2^32 */
+    struct login_secret *login; /* who the session logs in as; it outlives it; NULL: nobody */
     uint32_t
         span; /* how far the numbers in use may lie apart; 0: MESSAGE_MAX_SPAN, which is most */
 };
@@ -51,6 +52,9 @@ bool session_ready(const struct session *session);
 /* While not ready, why: ROWAN_ETIMEDOUT when the CM is reached and has no configuration or no client id for us yet,
  * else what it refused with, or the last attempt to reach it met. */
 int session_error(const struct session *session);
+
+/* True: it is of no use to wait longer until it is ready, because of session_error. */
+bool session_refused(const struct session *session);
 
 /* What is routed by; NULL before session_ready. */
 const struct cluster_config *session_config(const struct session *session);

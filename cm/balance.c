@@ -14,7 +14,6 @@
 #include "common/base/clock.h"
 
 enum {
-    OVERLOADED_PERCENT = 130,
     BALANCED_PERCENT = 105,
     IDLE_PERCENT = 60,
     BUSY_PERCENT = 10,
@@ -40,6 +39,7 @@ struct work {
     const struct cluster_config *config;
     const struct loads *loads;
     uint64_t now_ns;
+    uint32_t overloaded_percent;
     struct bin bins[CLUSTER_MAX_MEMBERS];  /* by position of the member */
     uint64_t average;                      /* of a core's load */
     uint32_t hot;                          /* the position of who has most */
@@ -202,7 +202,7 @@ static bool find_worker(struct work *work, uint32_t position, struct cm_plan *pl
         hot = loads[i] > loads[hot] ? i : hot;
         cold = loads[i] < loads[cold] ? i : cold;
     }
-    if (loads[hot] * workers * 100 <= all * OVERLOADED_PERCENT ||
+    if (loads[hot] * workers * 100 <= all * work->overloaded_percent ||
         loads[hot] * 100 < (uint64_t)LOAD_CORE * BUSY_PERCENT)
         return false;
     for (uint32_t i = 0; i < work->config->shard_count; i++) {
@@ -309,9 +309,10 @@ static bool is_overloaded(struct balance *balance, const struct work *work)
     if (!is_above(work, BALANCED_PERCENT))
         balance->going_ns = 0;
     const bool goes_on = work->now_ns < balance->going_ns;
-    const bool is = height(&work->bins[work->hot], 0) * 100 >= (uint64_t)LOAD_CORE * BUSY_PERCENT &&
-                    is_above(work, goes_on || any_below(work, IDLE_PERCENT) ? BALANCED_PERCENT
-                                                                            : OVERLOADED_PERCENT);
+    const bool is =
+        height(&work->bins[work->hot], 0) * 100 >= (uint64_t)LOAD_CORE * BUSY_PERCENT &&
+        is_above(work, goes_on || any_below(work, IDLE_PERCENT) ? BALANCED_PERCENT
+                                                                : work->overloaded_percent);
     if (!is)
         balance->since_ns = 0;
     else if (!balance->since_ns)
@@ -348,7 +349,11 @@ enum balance_found balance_decide(struct balance *balance, const struct cluster_
                                   const struct loads *loads, uint64_t now_ns,
                                   struct cm_plan plans[BALANCE_STEPS], uint32_t *count)
 {
-    struct work work = {.config = config, .loads = loads, .now_ns = now_ns};
+    struct work work = {.config = config,
+                        .loads = loads,
+                        .now_ns = now_ns,
+                        .overloaded_percent =
+                            100 + (balance->above ? balance->above : BALANCE_ABOVE)};
     work.passed.peak = UINT64_MAX;
     *count = 0;
     if (!sum_up(&work)) /* V2 */

@@ -1,7 +1,7 @@
 /* balance.h - which shard moves next, so that no server has much more load than others (design, section 6, "Resharding").
  * Pure: (configuration, loads) -> a plan (plan.h).
  *
- * A server whose load, divided by its cores, is 30 % above the average of all is overloaded, if that lasts for 2 s or a shard
+ * A server whose load, divided by its cores, is 30 % (balance-above) above the average of all is overloaded, if that lasts for 2 s or a shard
  * was seen to become hot (loads.h); one that is less than 10 % busy never is. Then its hottest shards are to move, and those of
  * who has most after that, until all are within 5 % of the average, or no move lowers the highest load by a fortieth of the
  * average: a list of steps, decided by what was known at one moment. Where a server has less than 60 % of the average, as one
@@ -24,7 +24,10 @@
 
 #define BALANCE_REST_NS (10 * NS_PER_S)
 
-enum { BALANCE_STEPS = 32 }; /* of one decision, at most */
+enum {
+    BALANCE_STEPS = 32, /* of one decision, at most */
+    BALANCE_ABOVE = 30, /* per cent */
+};
 
 /* All zeros at first. */
 struct balance {
@@ -34,6 +37,7 @@ struct balance {
     uint64_t decided_ns; /* steps were; 0: never */
     uint64_t going_ns;   /* until then steps are taken that were begun, down to 5 % */
     uint64_t split_ns;   /* no shard is split before: one could not be. The caller's */
+    uint32_t above;      /* instead of BALANCE_ABOVE, unless it is 0. The caller's */
 };
 
 enum balance_found {

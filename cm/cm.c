@@ -13,13 +13,16 @@
 
 #include <stdlib.h>
 
+#include "cm/access.h"
 #include "cm/loads.h"
 #include "cm/outbox.h"
+#include "cm/refusal.h"
 #include "cm/report.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/cluster/control.h"
+#include "common/cluster/login.h"
 
 enum { BATCH_EVENTS = 64 };
 
@@ -29,6 +32,7 @@ struct cm_peer {
     struct fabric_conn *conn; /* NULL: the place is free */
     bool given_up;            /* A3 */
     enum fabric_kind kind;
+    struct login *login; /* NULL: nobody has tried to log in */
     struct outbox outbox;
 };
 
@@ -39,6 +43,8 @@ struct cm {
     struct fabric_identity identity;
     cm_failed *failed;
     void *failed_context;
+    struct access access;
+    struct config_live *settings;
     int error;
     bool started;
     uint64_t now_ns;  /* of this poll, read before it */
@@ -330,6 +336,8 @@ static void free_place(struct cm *cm, struct cm_peer *peer)
     if (peer->given_up)
         cm->given_up_count--;
     outbox_clear(&peer->outbox);
+    free(peer->login);
+    peer->login = NULL;
     peer->conn = NULL;
     peer->given_up = false;
     cm->open_count--;
@@ -344,27 +352,17 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
         return;
     }
     struct cm_join join;
-    struct cluster_config *stored = report_decode(from, &join);
+    struct cluster_config *stored;
+    if (report_decode(from, &join, &stored)) {
+        post_failure(cm, connection, tag, ROWAN_EINCOMPATIBLE, refusal_unread);
+        return;
+    }
     step(cm, &(struct cm_event){.kind = CM_EVENT_JOIN,
                                 .connection = connection,
                                 .tag = tag,
                                 .join = &join,
                                 .config = stored});
     cluster_release(stored);
-}
-
-static void on_plan(struct cm *cm, uint32_t connection, uint32_t tag, const Rowan__Plan *from)
-{
-    if (from->kind < 0 || from->kind >= (int)CM_PLAN_KINDS) {
-        post_failure(cm, connection, tag, ROWAN_EUNSUPPORTED,
-                     "this configuration manager does not know what is planned");
-        return;
-    }
-    step(cm, &(struct cm_event){
-                 .kind = CM_EVENT_PLAN,
-                 .connection = connection,
-                 .tag = tag,
-                 .plan = {(enum cm_plan_kind)from->kind, from->server, from->shard, from->to}});
 }
 
 static void on_load(struct cm *cm, uint32_t connection, const Rowan__Load *from)
@@ -374,62 +372,46 @@ static void on_load(struct cm *cm, uint32_t connection, const Rowan__Load *from)
     step(cm, &(struct cm_event){.kind = CM_EVENT_LOAD, .connection = connection, .load = &report});
 }
 
+static void answer(struct cm *cm, struct cm_event *event, const Rowan__ControlMessage *message)
+{
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN)
+        on_join(cm, event->connection, event->tag, message->join);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_LOAD)
+        on_load(cm, event->connection, message->load);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_USERS)
+        post_own(cm, &(struct cm_action){.connection = event->connection, .tag = event->tag}, false,
+                 outgoing_users(cm_state_config(cm->state)));
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SET_SETTING)
+        post_own(cm, &(struct cm_action){.connection = event->connection, .tag = event->tag}, false,
+                 outgoing_settings(cm->settings, message->set_setting));
+    else if (report_event(message, event))
+        step(cm, event);
+    else
+        post_failure(cm, event->connection, event->tag, ROWAN_EUNSUPPORTED,
+                     "this configuration manager does not know what is asked for");
+}
+
 static void on_request(struct cm *cm, uint32_t connection, const void *data, size_t bytes)
 {
-    uint32_t tag = 0;
+    struct cm_event event = {.connection = connection};
+    struct cm_peer *peer = &cm->peers[connection];
+    const struct access_asker asker = {cm_state_config(cm->state), peer->kind, peer->conn,
+                                       &peer->login};
     Rowan__ControlMessage *message;
-    int error = control_decode(data, bytes, &tag, &message);
+    int error = control_decode(data, bytes, &event.tag, &message);
     if (error) {
         post_failure(cm, connection, 0, error, error_sentence(error));
         return;
     }
-    switch (message->body_case) {
-    case ROWAN__CONTROL_MESSAGE__BODY_JOIN:
-        on_join(cm, connection, tag, message->join);
-        break;
-    case ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION:
-        step(cm, &(struct cm_event){.kind = CM_EVENT_GET_CONFIGURATION,
-                                    .connection = connection,
-                                    .tag = tag,
-                                    .known_term = message->get_configuration->known_term});
-        break;
-    case ROWAN__CONTROL_MESSAGE__BODY_NEW_CLIENT_ID:
-        step(cm, &(struct cm_event){
-                     .kind = CM_EVENT_NEW_CLIENT_ID, .connection = connection, .tag = tag});
-        break;
-    case ROWAN__CONTROL_MESSAGE__BODY_RENEW:
-        step(cm, &(struct cm_event){.kind = CM_EVENT_RENEW,
-                                    .cut = message->renew->incomplete,
-                                    .cut_count = report_cut_count(message->renew),
-                                    .connection = connection,
-                                    .tag = tag,
-                                    .known_term = message->renew->term,
-                                    .manager = message->renew->manager,
-                                    .manager_ns = message->renew->manager_ns});
-        break;
-    case ROWAN__CONTROL_MESSAGE__BODY_ADOPTED:
-        step(cm, &(struct cm_event){.kind = CM_EVENT_ADOPTED,
-                                    .connection = connection,
-                                    .known_term = message->adopted->term});
-        break;
-    case ROWAN__CONTROL_MESSAGE__BODY_FILLED:
-        step(cm, &(struct cm_event){.kind = CM_EVENT_FILLED,
-                                    .connection = connection,
-                                    .shard = message->filled->shard,
-                                    .epoch = message->filled->epoch,
-                                    .server = message->filled->server});
-        break;
-    case ROWAN__CONTROL_MESSAGE__BODY_PLAN:
-        on_plan(cm, connection, tag, message->plan);
-        break;
-    case ROWAN__CONTROL_MESSAGE__BODY_LOAD:
-        on_load(cm, connection, message->load);
-        break;
-    default:
-        post_failure(cm, connection, tag, ROWAN_EUNSUPPORTED,
-                     "a configuration manager does not answer this kind of request");
-        break;
-    }
+    const enum login_step step = access_login(&cm->access, &asker, event.tag, message, &error);
+    const char *why =
+        step == LOGIN_NO_PART ? access_refusal(&cm->access, &asker, message, &error) : NULL;
+    if (step == LOGIN_FAILED && error != ROWAN_ELOGIN)
+        give_up(cm, peer, error_name(error));
+    else if (why)
+        post_failure(cm, connection, event.tag, error, why);
+    else if (step == LOGIN_NO_PART)
+        answer(cm, &event, message);
     control_free(message);
 }
 
@@ -541,11 +523,14 @@ int cm_create(const struct cm_options *options, struct cm **out)
     cm->coord = options->coord;
     cm->failed = options->failed;
     cm->failed_context = options->failed_context;
+    access_init(&cm->access, options->servers, options->state.secret);
+    cm->settings = options->settings;
     cm->identity = (struct fabric_identity){.incarnation = options->incarnation, .kind = FABRIC_CM};
 
     cm->wake_ns = WAKE_NEVER;
     struct cm_state_options state = options->state;
     state.incarnation = options->incarnation;
+    state.keyed = options->servers != NULL;
     int error = cm_state_create(&state, &cm->state);
     if (error)
         goto fail_state;
@@ -575,13 +560,20 @@ void cm_destroy(struct cm *cm)
 {
     if (!cm)
         return;
-    for (uint32_t i = 0; i < cm->peer_limit; i++)
+    for (uint32_t i = 0; i < cm->peer_limit; i++) {
         outbox_clear(&cm->peers[i].outbox);
+        free(cm->peers[i].login);
+    }
     drop_shared(cm);
     cluster_release(cm->answers[CM_EVENT_READ].config);
     fabric_endpoint_close(cm->endpoint);
     cm_state_destroy(cm->state);
     free(cm);
+}
+
+void cm_tune(struct cm *cm, const struct cm_state_options *state)
+{
+    cm_state_tune(cm->state, state);
 }
 
 void cm_source(struct cm *cm, struct event_source *out)

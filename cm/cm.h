@@ -11,6 +11,7 @@
 #include "common/reactor/reactor.h"
 
 struct cm;
+struct config_live;
 
 /* The CM cannot go on (`detail` is a sentence); called at most once, from cm_poll, which does
  * nothing any more from then on. Must not destroy the CM. */
@@ -20,9 +21,12 @@ struct cm_options {
     struct cm_state_options state; /* without the incarnation */
     struct fabric *fabric; /* has an address; the CM opens its endpoint 0. Outlives the CM */
     struct coord *coord;   /* nobody else's. Closed by the caller, after cm_destroy */
-    uint64_t incarnation;  /* of this process, for handshakes and leases; never 0 */
-    cm_failed *failed;     /* may be NULL */
+    const struct scram_verifier *
+        servers; /* of the key that servers must have; NULL: none (common/cluster/login.h). Copied */
+    uint64_t incarnation; /* of this process, for handshakes and leases; never 0 */
+    cm_failed *failed;    /* may be NULL */
     void *failed_context;
+    struct config_live *settings; /* of the process; NULL: none changes while it runs */
 };
 
 /* cm_create: reads the stored configuration and stands for election, both from cm_poll on.
@@ -31,6 +35,9 @@ int cm_create(const struct cm_options *options, struct cm **out);
 
 /* Closes the endpoint and all connections. After it coord_poll must not be called. NULL is fine. */
 void cm_destroy(struct cm *cm);
+
+/* cm_tune: max_shards and balance_above of `state` holds from now on. On the owner's thread. */
+void cm_tune(struct cm *cm, const struct cm_state_options *state);
 
 /* A poll_function; `role` is the struct cm. Polls the coordination service too. */
 enum poll_result cm_poll(void *role, uint64_t now_ns, uint64_t *wake_ns);

@@ -28,6 +28,7 @@ struct cm_join {
     bool formatted;           /* it serves: its PM is formatted, durably */
     uint64_t registration_epoch; /* the last that it was told before it sent this; 0: none */
     uint64_t stored_term;        /* of the configuration that its PM keeps; 0: none that is whole */
+    uint32_t format;             /* the highest of configurations that it reads */
     uint64_t without_ms;         /* it has had no lease for so long; 0: it holds one */
 };
 

@@ -123,6 +123,12 @@ void leases_cut(struct lease *lease, const uint32_t *servers, uint32_t count)
         lease->cut[i] = servers[i];
 }
 
+void leases_left(struct lease *lease)
+{
+    lease->left = true;
+    lease->granted_ns = 0; /* by its own clock, and it grants J1 of the server: so by ours */
+}
+
 bool leases_are_cut(const struct leases *leases, uint32_t from, uint32_t to)
 {
     bool cut = false;
@@ -170,6 +176,8 @@ static uint64_t late_at(const struct leases *leases, const struct lease *lease)
 
 static uint64_t silent_at(const struct leases *leases, const struct lease *lease)
 {
+    if (lease->left)
+        return 0;
     const uint64_t no_word_ns = no_word_at(leases, lease), late_ns = late_at(leases, lease);
     return no_word_ns < late_ns ? no_word_ns : late_ns;
 }
@@ -181,7 +189,7 @@ bool leases_is_late(const struct leases *leases, const struct lease *lease, uint
 
 bool leases_renews(const struct leases *leases, const struct lease *lease, uint64_t now_ns)
 {
-    return lease->present_ns && now_ns - lease->present_ns <= leases->lease_ns;
+    return !lease->left && lease->present_ns && now_ns - lease->present_ns <= leases->lease_ns;
 }
 
 void leases_watch_anew(struct leases *leases, uint64_t now_ns)

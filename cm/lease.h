@@ -49,6 +49,7 @@ struct lease {
     bool serves;          /* it did once: it does not start any more */
     uint64_t adopted;     /* term; 0: unknown */
     bool told;            /* its silence is logged */
+    bool left;            /* it was asked to stop, and has no lease any more: as if silent */
     uint64_t
         behind_ns; /* since then it has not adopted what is in force, or made a step to it; 0: it has */
     uint32_t cut_count, cut[CLUSTER_MAX_MEMBERS]; /* servers that its sends do not reach, it says */
@@ -97,6 +98,9 @@ void leases_renewed(struct leases *leases, struct lease *lease, uint64_t term, u
 /* With it came to whom its sends stay incomplete, at most CLUSTER_MAX_MEMBERS. leases_are_cut: says `from` so of `to`? */
 void leases_cut(struct lease *lease, const uint32_t *servers, uint32_t count);
 bool leases_are_cut(const struct leases *leases, uint32_t from, uint32_t to);
+
+/* It says that its last lease is over, and that it wants no other. */
+void leases_left(struct lease *lease);
 
 /* It has adopted `term`; likewise. */
 void leases_adopted(struct leases *leases, struct lease *lease, uint64_t term, uint64_t now_ns);

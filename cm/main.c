@@ -1,4 +1,4 @@
-/* main.c - rowan-cm: one reactor with one role, until a signal or a failure ends it. */
+/* main.c - rowan-cm: one reactor with one role, until a signal or a failure ends it. SIGHUP makes it read its settings again. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,12 +11,49 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "common/cluster/login.h"
 #include "common/reactor/descriptors.h"
+#include "common/reactor/reload.h"
+#include "common/reactor/service.h"
 #include "release.h"
 
 enum { EXIT_USAGE = 2 };
 
 static struct reactor *running; /* for the signal handler */
+
+/* --- settings that change while it runs --- */
+
+static struct cm *tuned; /* NULL: there is none yet */
+
+static const char *check_settings(const void *settings, char *why, size_t why_bytes)
+{
+    const struct cm_settings *fresh = settings;
+    struct cm_state_options state = {0};
+    struct fabric_verbs_options verbs;
+    return cm_settings_apply(fresh, &state, why, why_bytes)
+               ? why
+               : verbs_settings_apply(&fresh->verbs, &verbs);
+}
+
+static void apply_settings(void *of)
+{
+    const struct cm_settings *settings = of;
+    const struct cm_state_options state = {.max_shards = (uint32_t)settings->max_shards,
+                                           .balance_above = (uint32_t)settings->balance_above};
+    log_set_level((enum log_level)settings->log_level);
+    log_limit(settings->log_bytes);
+    if (running)
+        reactor_spin(running, settings->spin_us * NS_PER_US);
+    if (tuned)
+        cm_tune(tuned, &state);
+}
+
+static struct config_live live = {.spec = &cm_settings_spec,
+                                  .settings_bytes = sizeof(struct cm_settings),
+                                  .check = check_settings,
+                                  .apply = apply_settings};
+
+/* --- start and end --- */
 
 static void on_signal(int signal_number)
 {
@@ -71,18 +108,25 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
     random_entropy(options->state.secret, sizeof options->state.secret);
     options->failed = on_failed;
     options->failed_context = reactor;
+    options->settings = &live;
 
     struct cm *cm;
     int error = cm_create(options, &cm);
     if (error)
         return complain("cannot serve at", settings->address, error);
 
+    tuned = cm;
     struct event_source source;
+    struct service *service = NULL;
     cm_source(cm, &source);
     int code = EXIT_SUCCESS;
     error = reactor_add_poller(reactor, &(struct poller){"cm", cm_poll, cm, NULL});
     if (!error)
         error = reactor_add_source(reactor, &source);
+    if (!error)
+        error = reload_attach(reactor);
+    if (!error)
+        error = service_attach(&reactor, 1, NULL, NULL, &service);
     if (!error)
         error = catch_signals(reactor);
     if (error) {
@@ -98,13 +142,14 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
         code = cm_error(cm) ? EXIT_FAILURE : EXIT_SUCCESS;
         log_event(LOG_INFO, "stopped", "error=%s", error_name(cm_error(cm)));
     }
+    service_detach(service);
     cm_destroy(cm);
     return code;
 }
 
-static int run(const struct cm_settings *settings)
+static int run(const struct cm_settings *settings, const struct scram_verifier *servers)
 {
-    struct cm_options options = {0};
+    struct cm_options options = {.servers = servers};
     char why[CM_MAX_DETAIL_BYTES + 1];
     struct fabric_verbs_options verbs;
     const char *wrong = cm_settings_apply(settings, &options.state, why, sizeof why)
@@ -142,8 +187,30 @@ out_fabric:
 out_reactor:
     signal(SIGTERM, SIG_IGN); /* it ends: the handler's reactor goes */
     signal(SIGINT, SIG_IGN);
+    reload_ignore();
     reactor_destroy(reactor);
     return code;
+}
+
+/* What servers have to prove; NULL without a file. False: a sentence was printed. */
+static bool read_key(const char *path, struct scram_verifier *verifier,
+                     const struct scram_verifier **out)
+{
+    struct login_secret secret, *key;
+    uint8_t salt[SCRAM_SALT_BYTES];
+    if (!login_key_read("rowan-cm", path, &secret, &key))
+        return false;
+    if (!key)
+        return true;
+    random_entropy(salt, sizeof salt);
+    const int error = scram_verifier_make(verifier, key->secret, key->bytes, salt, LOGIN_ROUNDS);
+    login_secret_fini(key);
+    if (error) {
+        complain("cannot use cluster-key", path, error);
+        return false;
+    }
+    *out = verifier;
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -156,9 +223,21 @@ int main(int argc, char **argv)
     if (outcome != CONFIG_OK)
         return outcome == CONFIG_HELP ? EXIT_SUCCESS : EXIT_USAGE;
 
+    log_open(settings.log_bytes);
     log_set_node("cm");
     log_set_level((enum log_level)settings.log_level);
-    int code = run(&settings);
+    struct scram_verifier verifier;
+    const struct scram_verifier *servers = NULL;
+    live.argc = argc;
+    live.argv = argv;
+    live.file = rest.file;
+    live.settings = live.context = &settings;
+    const int error = reload_catch(&live);
+    int code = EXIT_USAGE;
+    if (error)
+        code = complain("cannot catch signals", NULL, error);
+    else if (read_key(settings.cluster_key, &verifier, &servers))
+        code = run(&settings, servers);
     config_free(&rest);
     return code;
 }

@@ -73,6 +73,8 @@ void manage_renewed(struct cm_state *state, const struct cm_event *event)
                    event->manager == state->options.incarnation ? event->manager_ns : 0,
                    state->now_ns);
     note_cut(state, lease, event);
+    if (event->leaves)
+        leases_left(lease);
 }
 
 /* M1 */
@@ -88,7 +90,8 @@ void manage_tick(struct cm_state *state)
         if (!peer->renews)
             continue;
         struct lease *lease = lease_of(state, i);
-        const bool granted = grant && lease && peer->renew_term <= state->config->term;
+        const bool granted =
+            grant && lease && !lease->left && peer->renew_term <= state->config->term;
         if (granted)
             lease->granted_ns = state->now_ns;
         answer_renew(state, i, granted);
@@ -142,10 +145,12 @@ static void tell_silent(struct cm_state *state)
         struct lease *lease = &state->leases.entries[i];
         const bool silent = leases_presence(&state->leases, lease, state->now_ns) == LEASE_SILENT;
         if (silent && !lease->told)
-            at += (size_t)snprintf(
-                story + at, sizeof state->stories[0] - at, "%s%u(%s)",
-                at ? "," : "server=", lease->server,
-                leases_is_late(&state->leases, lease, state->now_ns) ? "not_adopted" : "no_word");
+            at += (size_t)snprintf(story + at, sizeof state->stories[0] - at, "%s%u(%s)",
+                                   at ? "," : "server=", lease->server,
+                                   lease->left ? "leaves"
+                                   : leases_is_late(&state->leases, lease, state->now_ns)
+                                       ? "not_adopted"
+                                       : "no_word");
         lease->told = silent;
     }
     if (at)

@@ -15,6 +15,7 @@
 #include "cm/refusal.h"
 #include "cm/split.h"
 #include "common/base/error.h"
+#include "common/base/version.h"
 
 void manage_planned(struct cm_state *state, const struct cm_event *event)
 {
@@ -53,11 +54,32 @@ static const char *space_refusal(const struct cm_state *state, const struct clus
     return why;
 }
 
+/* What a plan for users needs: members that read a configuration which has some, and servers that are known. */
+static const char *users_refusal(const struct cm_state *state, const struct cm_plan *plan,
+                                 char *why, size_t why_bytes)
+{
+    if (plan->kind == CM_PLAN_LOGIN && plan->to == 1 && !state->options.keyed)
+        return "whoever can say that he is a server needs no login: give all managers and servers "
+               "a "
+               "key first (cluster-key)";
+    for (uint32_t i = 0; i < state->connection_limit; i++) {
+        const struct connection *peer = &state->connections[i];
+        if (!peer->open || !peer->member || peer->format >= VERSION_CONFIGURATION_USERS)
+            continue;
+        snprintf(why, why_bytes, "server %u runs a version that knows no users: upgrade it first",
+                 peer->server);
+        return why;
+    }
+    return NULL;
+}
+
 /* plan_refusal, with what loads say; and of a split, whose slot is found if it names none. */
 static const char *refusal(const struct cm_state *state, const struct cluster_config *config,
                            struct cm_plan *plan, char *why, size_t why_bytes)
 {
     const char *sentence = plan_refusal(plan, config, why, why_bytes);
+    if (!sentence && (plan->kind == CM_PLAN_USER || plan->kind == CM_PLAN_LOGIN))
+        return users_refusal(state, plan, why, why_bytes);
     if (!sentence && plan->kind == CM_PLAN_MOVE)
         return space_refusal(state, config, plan, why, why_bytes);
     if (sentence || plan->kind != CM_PLAN_SPLIT)
@@ -79,12 +101,17 @@ static bool may_propose(const struct cm_state *state, const struct cm_plan *plan
 
 static int describe(const struct cm_plan *plan, char *out, size_t bytes)
 {
-    static const char *const words[CM_PLAN_KINDS] = {"add",    "drain",   "remove", "move",
-                                                     "worker", "balance", "split"};
+    static const char *const words[CM_PLAN_KINDS] = {
+        "add", "drain", "remove", "move", "worker", "balance", "split", "user", "no_user", "login"};
     const char *word = words[plan->kind];
     if (plan->kind == CM_PLAN_BALANCE)
         return snprintf(out, bytes, " what=%s mode=%s", word,
                         cluster_balance_name((enum cluster_balance)plan->to));
+    if (plan->kind == CM_PLAN_USER || plan->kind == CM_PLAN_NO_USER)
+        return snprintf(out, bytes, " what=%s user=%s role=%s", word, plan->user.name,
+                        user_role_name(plan->user.role));
+    if (plan->kind == CM_PLAN_LOGIN)
+        return snprintf(out, bytes, " what=%s required=%s", word, plan->to ? "yes" : "no");
     if (plan->kind == CM_PLAN_SPLIT)
         return snprintf(out, bytes, " what=%s shard=%u slot=%u", word, plan->shard, plan->to);
     if (plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER)
@@ -173,6 +200,7 @@ bool manage_balance_propose(struct cm_state *state, struct proposal *out)
         !leases_is_committed(&state->leases) || !leases_may_grant(&state->leases, state->now_ns))
         return false;
     state->weighs = false;
+    state->balance.above = state->options.balance_above;
     const enum balance_found found =
         balance_decide(&state->balance, state->config, &state->loads, state->now_ns, plans, &count);
     if (found == BALANCE_NOTHING)

@@ -6,6 +6,7 @@
 
 #include "common/base/assert.h"
 #include "common/cluster/control.h"
+#include "common/cluster/user_proto.h"
 #include "proto/message.h"
 
 /* `bytes` holds a struct message_control whose tag and layout are unused, then the payload. */
@@ -69,6 +70,21 @@ struct outgoing *outgoing_lease(uint64_t manager, uint64_t manager_ns, bool gran
     return outgoing_create(&CONTROL_MESSAGE(LEASE_IS, lease_is, &is));
 }
 
+struct outgoing *outgoing_users(const struct cluster_config *config)
+{
+    const struct users *users = config ? config->users : NULL;
+    Rowan__User rows[USERS_MAX], *pointers[USERS_MAX];
+    Rowan__UsersAre are = ROWAN__USERS_ARE__INIT;
+    are.login_required = users && users->required;
+    are.users = pointers;
+    while (users && are.n_users < users->count) {
+        user_pack(&users->list[are.n_users], false, &rows[are.n_users]);
+        pointers[are.n_users] = &rows[are.n_users];
+        are.n_users++;
+    }
+    return outgoing_create(&CONTROL_MESSAGE(USERS_ARE, users_are, &are));
+}
+
 struct outgoing *outgoing_committed(uint64_t term)
 {
     Rowan__Committed committed = ROWAN__COMMITTED__INIT;
@@ -82,6 +98,13 @@ struct outgoing *outgoing_failure(int error, const char *detail)
     failure.error = error;
     failure.detail = (char *)(uintptr_t)detail;
     return outgoing_create(&CONTROL_MESSAGE(FAILURE, failure, &failure));
+}
+
+struct outgoing *outgoing_settings(struct config_live *live, const Rowan__SetSetting *question)
+{
+    struct settings_answer answer;
+    settings_answer(live, question, &answer);
+    return outgoing_create(&answer.message);
 }
 
 struct outgoing *outgoing_hold(struct outgoing *outgoing)

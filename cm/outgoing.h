@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "cm/state.h"
+#include "common/cluster/settings.h"
 #include "common/fabric/fabric.h"
 
 struct outgoing;
@@ -16,8 +17,10 @@ struct outgoing *outgoing_configuration(const struct cm_action *action,
                                         const struct cm_output *output);
 struct outgoing *outgoing_client_id(uint32_t client_id);
 struct outgoing *outgoing_lease(uint64_t manager, uint64_t manager_ns, bool granted);
+struct outgoing *outgoing_users(const struct cluster_config *config); /* NULL: none */
 struct outgoing *outgoing_committed(uint64_t term);
 struct outgoing *outgoing_failure(int error, const char *detail);
+struct outgoing *outgoing_settings(struct config_live *live, const Rowan__SetSetting *question);
 
 /* A second reference, and the end of one (NULL is fine). One thread. */
 struct outgoing *outgoing_hold(struct outgoing *outgoing);

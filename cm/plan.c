@@ -128,6 +128,74 @@ static const char *worker_refusal(const struct cm_plan *plan, const struct clust
                : NULL;
 }
 
+/* --- users --- */
+
+static uint32_t admins(const struct users *users, const char *but)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; users && i < users->count; i++)
+        count += users->list[i].role == USER_ADMIN && strcmp(users->list[i].name, but) != 0;
+    return count;
+}
+
+static bool is_of_users(const struct cm_plan *plan)
+{
+    return plan->kind == CM_PLAN_USER || plan->kind == CM_PLAN_NO_USER ||
+           plan->kind == CM_PLAN_LOGIN;
+}
+
+static const char *users_refusal(const struct cm_plan *plan, const struct cluster_config *config,
+                                 char *why, size_t why_bytes)
+{
+    const struct users *users = config->users;
+    const bool removes_one = plan->kind == CM_PLAN_NO_USER;
+    if (plan->kind == CM_PLAN_LOGIN && plan->to == 1 && admins(users, "") == 0)
+        return "if logins are required, somebody must be an admin: make one first (rowan user add)";
+    if (plan->kind == CM_PLAN_LOGIN)
+        return plan->to <= 1 ? NULL : "logins are required or open";
+    if (!removes_one && users && users->count == USERS_MAX && !users_find(users, plan->user.name)) {
+        snprintf(why, why_bytes, "a cluster has at most %d users: remove one first", USERS_MAX);
+        return why;
+    }
+    if (!users || !users->required || admins(users, plan->user.name) > 0 ||
+        (!removes_one && plan->user.role == USER_ADMIN))
+        return NULL;
+    snprintf(
+        why, why_bytes,
+        "logins are required, and without %s nobody would be an admin: make another one first, "
+        "or let everybody in (rowan login open)",
+        plan->user.name);
+    return why;
+}
+
+static bool users_are_due(const struct cm_plan *plan, const struct users *users)
+{
+    const struct user *there = users_find(users, plan->user.name);
+    if (plan->kind == CM_PLAN_LOGIN)
+        return (users && users->required) != (plan->to == 1);
+    if (plan->kind == CM_PLAN_NO_USER)
+        return there != NULL;
+    return !there || !user_equal(there, &plan->user);
+}
+
+static int plan_users(const struct cm_plan *plan, struct cluster_config *config)
+{
+    struct users *before = config->users;
+    struct users *after = plan->kind == CM_PLAN_USER ? users_with(before, &plan->user)
+                                                     : users_without(before, plan->user.name);
+    if (!after)
+        return ROWAN_ENOMEM;
+    if (plan->kind == CM_PLAN_LOGIN)
+        after->required = plan->to == 1;
+    if (after->count == 0) { /* as in a cluster that never had any */
+        users_release(after);
+        after = NULL;
+    }
+    config->users = after;
+    users_release(before);
+    return 0;
+}
+
 /* --- plans --- */
 
 bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config)
@@ -140,6 +208,8 @@ bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config
         return shard_of(plan, config)->split == SPLIT_NONE;
     if (plan->kind == CM_PLAN_BALANCE)
         return config->balance != (enum cluster_balance)plan->to;
+    if (is_of_users(plan))
+        return users_are_due(plan, config->users);
     return changes_list(plan, config) || removes(plan, config);
 }
 
@@ -205,6 +275,8 @@ const char *plan_refusal(const struct cm_plan *plan, const struct cluster_config
         return NULL; /* split_refusal */
     if (plan->kind == CM_PLAN_BALANCE)
         return plan->to < BALANCE_MODES ? NULL : "balancing is on, off or a dry run";
+    if (is_of_users(plan))
+        return users_refusal(plan, config, why, why_bytes);
     if (plan->server < 1 || plan->server > CLUSTER_MAX_SERVER ||
         (adds && config->wanted_count == CLUSTER_MAX_MEMBERS && changes_list(plan, config))) {
         snprintf(why, why_bytes,
@@ -269,13 +341,17 @@ int plan_make(const struct cm_plan *plan, const struct cluster_config *config,
     if (!next)
         return ROWAN_ENOMEM;
     next->term++;
+    if (is_of_users(plan) && plan_users(plan, next)) {
+        cluster_release(next);
+        return ROWAN_ENOMEM;
+    }
     if (plan->kind == CM_PLAN_MOVE)
         move(plan, next);
     else if (plan->kind == CM_PLAN_WORKER)
         set_worker(plan, next);
     else if (plan->kind == CM_PLAN_BALANCE)
         next->balance = (enum cluster_balance)plan->to;
-    else
+    else if (!is_of_users(plan))
         make_list(plan, config, next);
     if (removes(plan, config))
         drop_member(next, plan->server);

@@ -23,6 +23,9 @@ extern const char refusal_restarted[];
 /* Another process with this number waits. */
 extern const char refusal_taken[];
 
+/* ROWAN_EINCOMPATIBLE, for what it brings: a manager that made the cluster from less would lose what was written since. */
+extern const char refusal_unread[];
+
 /* ROWAN_ENOTLEADING, ROWAN_EREMOVED (the server's next process may come), ROWAN_EAGAIN or, for good, ROWAN_EREFUSED. Without
  * leases a server that brings no data to a cluster with data is refused for good: otherwise it would wait until the others
  * stop, and take the place of the server that has the data. With leases it may be filled. `config`: in force; NULL: none. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/error.h"
+#include "common/cluster/login.h"
 #include "common/coord/coord.h"
 
 #define FIELD(name) offsetof(struct cm_settings, name)
@@ -15,6 +16,7 @@ static const struct config_key keys[] = {
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
      "where servers and clients find this process (shm:/absolute/directory/name, tcp:HOST:PORT or "
      "verbs:HOST:PORT)"},
+    CLUSTER_KEY_KEY(FIELD(cluster_key)),
     {"coord", CONFIG_CHOICE, FIELD(coord), "file", 0, 0, "file|zookeeper",
      "where the configuration is kept: in the files of one machine, or in a ZooKeeper ensemble"},
     {"coord-dir", CONFIG_STRING, FIELD(coord_dir), "", 0, 0, NULL,
@@ -25,26 +27,32 @@ static const struct config_key keys[] = {
     {"zookeeper-session-ms", CONFIG_U64, FIELD(session_ms), "4000", 100, 120000, NULL,
      "zookeeper: milliseconds without a word after which the ensemble takes this process for dead; "
      "it keeps to bounds of its own, 2 and 20 of its ticks"},
-    {"cluster-servers", CONFIG_STRING, FIELD(servers), NULL, 0, 0, NULL,
+    {"cluster-servers", CONFIG_STRING | CONFIG_MADE, FIELD(servers), NULL, 0, 0, NULL,
      "numbers of the servers that make the cluster (1,2,3); it starts when all have joined. Where "
      "there are leases, rowan add and remove change them later, and this does not"},
-    {"replicas", CONFIG_U64, FIELD(replicas), "3", 1, CLUSTER_MAX_REPLICAS, NULL,
+    {"replicas", CONFIG_U64 | CONFIG_MADE, FIELD(replicas), "3", 1, CLUSTER_MAX_REPLICAS, NULL,
      "copies of each shard, the primary included"},
-    {"shards", CONFIG_U64, FIELD(shards), "0", 0, CLUSTER_MAX_SHARDS, NULL,
+    {"shards", CONFIG_U64 | CONFIG_MADE, FIELD(shards), "0", 0, CLUSTER_MAX_SHARDS, NULL,
      "shards of the cluster; 0: 8 for each server, or one for each worker if those are more"},
-    {"max-shards", CONFIG_U64, FIELD(max_shards), "1000", 1, CLUSTER_MAX_SHARDS, NULL,
+    {"max-shards", CONFIG_U64 | CONFIG_LIVE, FIELD(max_shards), "1000", 1, CLUSTER_MAX_SHARDS, NULL,
      "shards of the cluster beyond which none is split any more"},
-    {"lease-ms", CONFIG_U64, FIELD(lease_ms), "500", 0, CLUSTER_MAX_LEASE_MS, NULL,
+    {"balance-above", CONFIG_U64 | CONFIG_LIVE, FIELD(balance_above), "30", 10, 1000, NULL,
+     "per cent above the average of all from which on a server's load is lowered, until all are "
+     "within 5 %"},
+    {"lease-ms", CONFIG_U64 | CONFIG_MADE, FIELD(lease_ms), "500", 0, CLUSTER_MAX_LEASE_MS, NULL,
      "milliseconds of the leases by which the servers of a new cluster answer clients, so that "
      "those that fail are replaced; 0: "
      "there are none, and a server that fails is waited for; a cluster that is there keeps what it "
      "was made with"},
     {"recover", CONFIG_BOOL, FIELD(recover), "no", 0, 0, NULL,
      "once, where the stored configuration is lost: " CM_RECOVER_MEANS},
-    {"spin-us", CONFIG_U64, FIELD(spin_us), "0", 0, 1000000, NULL,
+    {"spin-us", CONFIG_U64 | CONFIG_LIVE, FIELD(spin_us), "0", 0, 1000000, NULL,
      "microseconds to poll without work before sleeping"},
-    {"log-level", CONFIG_CHOICE, FIELD(log_level), "info", 0, 0, "error|warn|info|debug",
-     "least important lines to log"},
+    {"log-bytes", CONFIG_U64 | CONFIG_LIVE, FIELD(log_bytes), "0", 0, UINT64_C(1) << 40, NULL,
+     "where standard error is a file: bytes of it and of its predecessor, FILE.1, at most; 0: it "
+     "grows"},
+    {"log-level", CONFIG_CHOICE | CONFIG_LIVE, FIELD(log_level), "info", 0, 0,
+     "error|warn|info|debug", "least important lines to log"},
     VERBS_DEVICE_KEYS(FIELD(verbs)),
 };
 
@@ -150,6 +158,7 @@ int cm_settings_apply(const struct cm_settings *settings, struct cm_state_option
     options.lease_ms = (uint32_t)settings->lease_ms;
     options.shards = (uint32_t)settings->shards;
     options.max_shards = (uint32_t)settings->max_shards;
+    options.balance_above = (uint32_t)settings->balance_above;
     options.recover = settings->recover;
     *out = options;
     return ROWAN_OK;

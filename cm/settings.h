@@ -18,18 +18,21 @@ enum cm_coord { CM_COORD_FILE, CM_COORD_ZOOKEEPER };
 
 struct cm_settings {
     const char *address;
-    const char *coord_dir; /* with "file"; else empty, and so is the other one */
-    const char *zookeeper; /* "HOST:PORT,.../PATH" */
-    const char *servers;   /* "1,2,3" */
-    uint64_t coord;        /* enum cm_coord */
+    const char *cluster_key; /* a file's name, or empty */
+    const char *coord_dir;   /* with "file"; else empty, and so is the other one */
+    const char *zookeeper;   /* "HOST:PORT,.../PATH" */
+    const char *servers;     /* "1,2,3" */
+    uint64_t coord;          /* enum cm_coord */
     uint64_t session_ms;
     uint64_t replicas;
     uint64_t shards;
     uint64_t max_shards;
+    uint64_t balance_above;
     uint64_t lease_ms;
     bool recover;
     uint64_t spin_us;
     uint64_t log_level;          /* enum log_level */
+    uint64_t log_bytes;          /* of a file and its predecessor; 0: any number */
     struct verbs_settings verbs; /* those of a landing zone are 0: the CM has none */
 };
 

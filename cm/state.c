@@ -74,6 +74,12 @@ void cm_state_destroy(struct cm_state *state)
     free(state);
 }
 
+void cm_state_tune(struct cm_state *state, const struct cm_state_options *options)
+{
+    state->options.max_shards = options->max_shards;
+    state->options.balance_above = options->balance_above;
+}
+
 struct cluster_config *cm_state_config(const struct cm_state *state)
 {
     return state->config;
@@ -413,6 +419,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     peer->incarnation = join->incarnation;
     peer->join_tag = event->tag;
     peer->has_data = join->data_cluster != 0;
+    peer->format = join->format;
     state->here -= peer->member;
     peer->member = refusal_is_member(state->config, join->server, join->incarnation);
     state->here += peer->member;

@@ -25,15 +25,17 @@ struct load_report;
 
 /* From the operator and `main`. The state copies it. */
 struct cm_state_options {
+    bool keyed;                            /* servers have to have the cluster's key */
     uint32_t server_count;                 /* 1 to CLUSTER_MAX_MEMBERS */
     uint32_t servers[CLUSTER_MAX_MEMBERS]; /* each 1 to CLUSTER_MAX_SERVER, rising */
     uint32_t replicas;                     /* 1 to min(CLUSTER_MAX_REPLICAS, server_count) */
     uint32_t shards;                       /* 0 to CLUSTER_MAX_SHARDS; 0: see first.h */
-    uint32_t max_shards;  /* with so many none is split any more; 0: CLUSTER_MAX_SHARDS */
-    uint64_t incarnation; /* of this manager: random, never 0, never given twice */
-    uint32_t lease_ms;    /* of a new cluster; 0: none, else CLUSTER_MIN_LEASE_MS to
+    uint32_t max_shards;    /* with so many none is split any more; 0: CLUSTER_MAX_SHARDS */
+    uint32_t balance_above; /* of balance.h, per cent; 0: BALANCE_ABOVE */
+    uint64_t incarnation;   /* of this manager: random, never 0, never given twice */
+    uint32_t lease_ms;      /* of a new cluster; 0: none, else CLUSTER_MIN_LEASE_MS to
                              CLUSTER_MAX_LEASE_MS */
-    uint64_t cluster;     /* random, never 0: the id if a new cluster is made */
+    uint64_t cluster;       /* random, never 0: the id if a new cluster is made */
     uint8_t secret[CLUSTER_SECRET_BYTES]; /* random, likewise */
     bool
         recover; /* the stored value is lost: made anew from what the servers stored (recovery.h) */
@@ -67,6 +69,9 @@ enum cm_plan_kind {
     CM_PLAN_WORKER,
     CM_PLAN_BALANCE,
     CM_PLAN_SPLIT,
+    CM_PLAN_USER,    /* `user` may log in, in place of who has its name */
+    CM_PLAN_NO_USER, /* who has the name of `user` may not */
+    CM_PLAN_LOGIN,   /* `to` 1: who has not logged in may do nothing; 0: everything */
     CM_PLAN_KINDS
 };
 
@@ -74,7 +79,8 @@ struct cm_plan {
     enum cm_plan_kind kind;
     uint32_t server;
     uint32_t shard; /* MOVE, WORKER, SPLIT */
-    uint32_t to;    /* MOVE, WORKER; of BALANCE: an enum cluster_balance; of SPLIT: a slot */
+    uint32_t to;    /* MOVE, WORKER; of BALANCE: an enum cluster_balance; of SPLIT: a slot; LOGIN */
+    struct user user; /* USER: every field; NO_USER: its name */
 };
 
 struct cm_event {
@@ -86,6 +92,7 @@ struct cm_event {
     uint32_t tag;
     uint64_t known_term;
     uint64_t manager, manager_ns; /* out of the LeaseIs that the member had last; 0: none */
+    bool leaves;                  /* RENEW: it has no lease, and asks for none */
     uint32_t cut_count;           /* RENEW: servers to which its sends stay incomplete */
     const uint32_t *cut;
     uint32_t shard, epoch, server;
@@ -149,6 +156,9 @@ struct cm_output {
 /* Errors: ROWAN_EINVALID (options out of range), ROWAN_ENOMEM. */
 int cm_state_create(const struct cm_state_options *options, struct cm_state **out);
 void cm_state_destroy(struct cm_state *state);
+
+/* cm_state_tune: max_shards and balance_above of `options` holds from now on. Between two steps. */
+void cm_state_tune(struct cm_state *state, const struct cm_state_options *options);
 
 const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_event *event);
 

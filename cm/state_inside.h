@@ -23,6 +23,7 @@ struct connection {
     bool subscribed;      /* asked for the configuration: is sent later ones */
     bool member;          /* its Join named an incarnation that is in force */
     bool has_data;        /* its last Join says so */
+    uint32_t format;      /* likewise: the highest of configurations that it reads */
     uint32_t server;      /* that joined by it, a member or registered; 0: none */
     uint32_t join_tag;    /* of its last Join */
     uint64_t incarnation; /* of that server */

@@ -17,3 +17,11 @@ void server_fail(struct server_common *common, int error, const char *why)
     if (common->failed)
         common->failed(common->failed_context);
 }
+
+void server_end(struct server_common *common)
+{
+    if (atomic_exchange(&common->ended, true))
+        return;
+    if (common->failed)
+        common->failed(common->failed_context);
+}

@@ -47,6 +47,8 @@ struct server_common {
      * The start's, then the clean role's. */
     uint64_t checkpoint, checkpoint_last;
     _Atomic bool possibly_incomplete; /* this run, as its record says; the control role's */
+    /* As in server.h; set by the control role. */
+    _Atomic uint64_t fill_rate;
     _Atomic uint64_t
         left; /* all digest roles have left the segments of the backup log up to this number. The control role's */
     _Atomic uint64_t
@@ -55,6 +57,8 @@ struct server_common {
         rows_owed; /* settled versions have risen, and no segment was closed: who says so wakes the control role */
     _Atomic uint64_t periods; /* after which segments became COMMITTED; wakes the clean role */
     _Atomic uint64_t kept;    /* of those, for the logs of this server; likewise, and before */
+    _Atomic bool stop;        /* the server was asked to stop (server_stop) */
+    _Atomic bool ended;       /* and has left the cluster */
     _Atomic int error;        /* the first that ends the server; see server_fail */
     char why[512]; /* its sentence, the CM's at the longest; complete once `failed` was called */
     void (*failed)(void *context);
@@ -64,6 +68,9 @@ struct server_common {
 /* server_fail: the server cannot go on. Logs the sentence, keeps the error, calls `failed` (which
  * must not block). Any role, any thread; the first call counts. */
 void server_fail(struct server_common *common, int error, const char *why);
+
+/* server_end: the server has left the cluster, and there is nothing more to do: calls `failed` without an error. */
+void server_end(struct server_common *common);
 
 /* Why, when a fence tells of a failed sync: nothing that was not durable has been acknowledged, and
  * nothing can be from now on (pm.h). */

@@ -1,5 +1,5 @@
 /* rowan-server: one server process. Reads its settings, opens the seams, runs the roles on reactors
- * until SIGTERM or SIGINT, or until a role cannot go on. With --check it verifies a stopped one's PM instead. */
+ * until SIGTERM or SIGINT, or until a role cannot go on. SIGHUP makes it read its settings again. With --check it verifies a stopped one's PM instead. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,13 +8,16 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/config.h"
+#include "common/base/config_live.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "common/cluster/login.h"
 #include "common/cluster/managers.h"
 #include "common/fabric/verbs/verbs_settings.h"
 #include "common/reactor/descriptors.h"
+#include "common/reactor/reload.h"
+#include "common/reactor/service.h"
 #include "release.h"
 #include "server/check/check.h"
 #include "server/clean/clean.h"
@@ -23,14 +26,15 @@
 
 enum {
     MAX_REACTORS = 128,
-    PEERS_WAIT_MS = 5000, /* a peer closes its map of our PM soon after its server has gone */
+    LEAST_FILL_RATE = 1 << 20, /* what is copied is not cleaned meanwhile */
+    PEERS_WAIT_MS = 5000,      /* a peer closes its map of our PM soon after its server has gone */
 };
 
 struct settings {
     uint64_t server, pm_offset, pm_bytes, workers, digests, reactors, landing_segments, clean_below,
-        spin_us;
-    uint64_t durability, log_level;
-    const char *cm, *address, *pm;
+        fill_rate, spin_us, stop_timeout;
+    uint64_t durability, log_level, log_bytes;
+    const char *cm, *address, *cluster_key, *pm;
     bool pin, checkpoints;
     struct verbs_settings verbs;
 };
@@ -44,6 +48,7 @@ static const struct config_key keys[] = {
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
      "fabric address of this process (shm:/directory/name, or tcp:HOST:PORT or verbs:HOST:PORT, "
      "where each worker and one more listen on a port of their own, from PORT on)"},
+    CLUSTER_KEY_KEY(FIELD(cluster_key)),
     {"pm", CONFIG_STRING, FIELD(pm), NULL, 0, 0, NULL,
      "file or DAX device for the data; a file that is not there is made"},
     {"pm-offset", CONFIG_U64, FIELD(pm_offset), "0", 0, UINT64_C(1) << 46, NULL,
@@ -56,19 +61,28 @@ static const struct config_key keys[] = {
      "threads that run the roles"},
     {"landing-segments", CONFIG_U64, FIELD(landing_segments), "16", 2, 1024, NULL,
      "4 MiB segments posted to the landing zone at a time"},
-    {"clean-below", CONFIG_U64, FIELD(clean_below), "75", 1, CLEAN_MAX_PERCENT, NULL,
+    {"clean-below", CONFIG_U64 | CONFIG_LIVE, FIELD(clean_below), "75", 1, CLEAN_MAX_PERCENT, NULL,
      "per cent of live bytes below which a segment is cleaned, once space is needed; more cleans "
      "sooner, and writes more"},
-    {"checkpoints", CONFIG_BOOL, FIELD(checkpoints), "yes", 0, 0, NULL,
+    {"fill-rate", CONFIG_U64 | CONFIG_LIVE, FIELD(fill_rate), "1T", LEAST_FILL_RATE,
+     UINT64_C(1) << 40, NULL,
+     "bytes a second that each worker copies to replicas that fill, at most"},
+    {"checkpoints", CONFIG_BOOL | CONFIG_LIVE, FIELD(checkpoints), "yes", 0, 0, NULL,
      "write the index to the PM now and then, so that a start need not read all data"},
-    {"spin-us", CONFIG_U64, FIELD(spin_us), "20", 0, 1000000, NULL,
+    {"spin-us", CONFIG_U64 | CONFIG_LIVE, FIELD(spin_us), "20", 0, 1000000, NULL,
      "microseconds an idle thread polls before it sleeps"},
+    {"stop-timeout", CONFIG_U64 | CONFIG_LIVE, FIELD(stop_timeout), "10", 0, 3600, NULL,
+     "seconds that the others have, when this server is asked to stop (SIGTERM), to take its "
+     "place; a second signal, or SIGINT, stops it at once"},
     {"pin", CONFIG_BOOL, FIELD(pin), "no", 0, 0, NULL, "pin thread i to core i"},
     {"durability", CONFIG_CHOICE, FIELD(durability), "fence", 0, 0, "fence|async|none",
      "what an acknowledged write has survived: power loss | power loss after a moment | the "
      "process"},
-    {"log-level", CONFIG_CHOICE, FIELD(log_level), "info", 0, 0, "error|warn|info|debug",
-     "least important lines to log on standard error"},
+    {"log-bytes", CONFIG_U64 | CONFIG_LIVE, FIELD(log_bytes), "0", 0, UINT64_C(1) << 40, NULL,
+     "where standard error is a file: bytes of it and of its predecessor, FILE.1, at most; 0: it "
+     "grows"},
+    {"log-level", CONFIG_CHOICE | CONFIG_LIVE, FIELD(log_level), "info", 0, 0,
+     "error|warn|info|debug", "least important lines to log on standard error"},
     VERBS_DEVICE_KEYS(FIELD(verbs)),
     VERBS_ZONE_KEYS(FIELD(verbs)),
 };
@@ -85,6 +99,7 @@ static const struct config_spec spec = {
 
 static struct reactor *reactors[MAX_REACTORS];
 static uint32_t reactor_count;
+static struct server *volatile running; /* for the signal handler */
 static volatile sig_atomic_t told_to_stop;
 
 static void stop_all(void *context)
@@ -96,10 +111,54 @@ static void stop_all(void *context)
 
 static void on_signal(int number)
 {
-    (void)number;
+    if (number == SIGINT || told_to_stop || !running)
+        stop_all(NULL);
+    else
+        server_stop(running);
     told_to_stop = 1;
-    stop_all(NULL);
 }
+
+/* --- settings that change while it runs --- */
+
+static void tune(const struct settings *settings, struct server_options *options)
+{
+    options->stop_timeout_ns = settings->stop_timeout * NS_PER_S;
+    options->clean_percent = (uint32_t)settings->clean_below;
+    options->fill_rate = settings->fill_rate;
+    options->no_checkpoints = !settings->checkpoints;
+}
+
+static void apply_settings(void *of)
+{
+    const struct settings *settings = of;
+    struct server_options options = {0};
+    log_set_level((enum log_level)settings->log_level);
+    log_limit(settings->log_bytes);
+    for (uint32_t i = 0; i < reactor_count; i++)
+        reactor_spin(reactors[i], settings->spin_us * NS_PER_US);
+    tune(settings, &options);
+    if (running)
+        server_tune(running, &options);
+}
+
+static const char *check_settings(const void *of, char *why, size_t why_bytes)
+{
+    const struct settings *settings = of;
+    struct fabric_verbs_options verbs;
+    struct managers managers;
+    const char *wrong = verbs_settings_apply(&settings->verbs, &verbs);
+    if (wrong || !managers_parse(settings->cm, &managers, &wrong))
+        return wrong;
+    snprintf(why, why_bytes, "cannot use the CM's address %s: %s", settings->cm, wrong);
+    return why;
+}
+
+static struct config_live live = {.spec = &spec,
+                                  .settings_bytes = sizeof(struct settings),
+                                  .check = check_settings,
+                                  .apply = apply_settings};
+
+/* --- start and end --- */
 
 static int fail(const char *what, const char *name, int error)
 {
@@ -203,14 +262,25 @@ static void close_pm(const struct settings *settings, struct pm *pm, bool made)
     pm_close(pm);
 }
 
+static bool serves(const void *context)
+{
+    return server_serves(context);
+}
+
 /* Runs until a signal or a failure. *removed: the cluster went on without this process. */
 static int run(struct server *server, bool *removed)
 {
     struct sigaction action = {.sa_handler = on_signal};
+    struct service *service = NULL;
+    running = server;
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     server_on_failure(server, stop_all, NULL);
     int error = server_attach(server, reactors, reactor_count);
+    if (!error)
+        error = reload_attach(reactors[0]); /* the control role's */
+    if (!error)
+        error = service_attach(reactors, reactor_count, serves, server, &service);
     for (uint32_t i = 1; i < reactor_count && !error; i++)
         error = reactor_start(reactors[i]);
     if (!error)
@@ -218,6 +288,8 @@ static int run(struct server *server, bool *removed)
     stop_all(NULL);
     for (uint32_t i = 1; i < reactor_count; i++)
         reactor_join(reactors[i]);
+    running = NULL;
+    service_detach(service);
     if (error)
         return fail("cannot start", "its threads", error);
     *removed = server_error(server) == ROWAN_EREMOVED;
@@ -234,7 +306,7 @@ static int refuse_memory(const struct settings *settings, const struct fabric *f
 }
 
 static int serve(const struct settings *settings, struct fabric *fabric, struct pm *pm,
-                 bool *removed)
+                 struct login_secret *cluster_key, bool *removed)
 {
     uint64_t incarnation = 0;
     while (incarnation == 0)
@@ -244,12 +316,13 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
                                      .clock = clock_system(),
                                      .cm = settings->cm,
                                      .address = settings->address,
+                                     .cluster_key = cluster_key,
                                      .workers = (uint32_t)settings->workers,
                                      .digests = (uint32_t)settings->digests,
                                      .reactors = (uint32_t)settings->reactors,
                                      .landing_segments = (uint32_t)settings->landing_segments,
-                                     .clean_percent = (uint32_t)settings->clean_below,
-                                     .no_checkpoints = !settings->checkpoints};
+                                     .settings = &live};
+    tune(settings, &options);
     int error = clock_boot_id(options.boot_id);
     if (error)
         return fail("cannot read", "/proc/sys/kernel/random/boot_id", error);
@@ -375,6 +448,20 @@ static void start_again(char **argv)
     fail("cannot start again as", argv[0], error_from_errno(errno));
 }
 
+/* The log, and what changes while it runs. */
+static void begin(struct settings *settings, const struct config_rest *rest, int argc, char **argv)
+{
+    log_open(settings->log_bytes);
+    log_set_level((enum log_level)settings->log_level);
+    char node[32];
+    snprintf(node, sizeof node, "server-%lu", settings->server);
+    log_set_node(node);
+    live.argc = argc;
+    live.argv = argv;
+    live.file = rest->file;
+    live.settings = live.context = settings;
+}
+
 int main(int argc, char **argv)
 {
     if (is_check(argc, argv))
@@ -384,12 +471,12 @@ int main(int argc, char **argv)
     enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);
     if (outcome != CONFIG_OK)
         return outcome == CONFIG_HELP ? 0 : 2;
-    log_set_level((enum log_level)settings.log_level);
-    char node[32];
-    snprintf(node, sizeof node, "server-%lu", settings.server);
-    log_set_node(node);
+    begin(&settings, &rest, argc, argv);
     struct fabric_verbs_options verbs;
     const char *why = verbs_settings_apply(&settings.verbs, &verbs);
+    int error = reload_catch(&live);
+    if (!why && error)
+        why = error_sentence(error);
     if (why) {
         fprintf(stderr, "rowan-server: %s\n", why);
         config_free(&rest);
@@ -401,7 +488,12 @@ int main(int argc, char **argv)
     struct pm *pm = NULL;
     struct fabric *fabric = NULL;
     struct managers managers;
-    int error = managers_parse(settings.cm, &managers, &why);
+    struct login_secret secret, *key;
+    if (!login_key_read("rowan-server", settings.cluster_key, &secret, &key)) {
+        config_free(&rest);
+        return 2;
+    }
+    error = managers_parse(settings.cm, &managers, &why);
     if (error) {
         fprintf(stderr, "rowan-server: cannot use the CM's address %s: %s\n", settings.cm, why);
         goto out;
@@ -422,15 +514,18 @@ int main(int argc, char **argv)
     if (error)
         refuse_memory(&settings, fabric, error);
     else
-        status = serve(&settings, fabric, pm, &removed);
+        status = serve(&settings, fabric, pm, key, &removed);
 out:
     close_pm(&settings, pm, made);
     fabric_close(fabric);
     signal(SIGTERM, removed ? SIG_DFL : SIG_IGN); /* it ends: the handler's reactors go */
     signal(SIGINT, removed ? SIG_DFL : SIG_IGN);
+    reload_ignore();
     for (uint32_t i = 0; i < reactor_count; i++)
         reactor_destroy(reactors[i]);
     config_free(&rest);
+    if (key)
+        login_secret_fini(key);
     if (removed && !told_to_stop)
         start_again(argv);
     return status;

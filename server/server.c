@@ -22,6 +22,11 @@ struct server {
     struct role *roles[CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS + 1]; /* workers, digests, clean */
 };
 
+static uint32_t clean_percent(const struct server_options *options)
+{
+    return options->clean_percent ? options->clean_percent : CLEAN_LIVE_PERCENT;
+}
+
 static int create_roles(struct server *server)
 {
     const struct server_options *options = &server->options;
@@ -31,9 +36,8 @@ static int create_roles(struct server *server)
     for (uint32_t i = 0; i < options->digests && !error; i++)
         error = digest_create(&server->common, i, &server->digests[i]);
     if (!error)
-        error = clean_create(&server->common,
-                             options->clean_percent ? options->clean_percent : CLEAN_LIVE_PERCENT,
-                             !options->no_checkpoints, &server->clean);
+        error = clean_create(&server->common, clean_percent(options), !options->no_checkpoints,
+                             &server->clean);
     if (error)
         return error;
     struct role **role = server->roles;
@@ -44,10 +48,13 @@ static int create_roles(struct server *server)
     *role = clean_role(server->clean);
     struct control_options control = {.cm = options->cm,
                                       .address = options->address,
+                                      .cluster_key = options->cluster_key,
                                       .workers = options->workers,
                                       .digests = options->digests,
                                       .reactors = options->reactors,
-                                      .landing_segments = options->landing_segments};
+                                      .landing_segments = options->landing_segments,
+                                      .stop_timeout_ns = options->stop_timeout_ns,
+                                      .settings = options->settings};
     memcpy(control.boot_id, options->boot_id, sizeof control.boot_id);
     return control_create(&server->common, &control, server->workers, server->digests,
                           server->clean, server->roles, &server->control);
@@ -70,6 +77,7 @@ int server_create(const struct server_options *options, struct fabric *fabric, s
     server->common.fabric = fabric;
     server->common.pm = pm;
     server->common.clock = options->clock;
+    atomic_store_explicit(&server->common.fill_rate, options->fill_rate, memory_order_relaxed);
     reclaim_init(&server->common.reclaim);
     int error = create_roles(server);
     if (error) {
@@ -109,6 +117,31 @@ int server_error(const struct server *server)
 const char *server_why(const struct server *server)
 {
     return server->common.why;
+}
+
+void server_stop(struct server *server)
+{
+    atomic_store_explicit(&server->common.stop, true, memory_order_relaxed);
+    inbox_wake(&server->roles[0]->outbox); /* the control role */
+}
+
+void server_tune(struct server *server, const struct server_options *options)
+{
+    control_tune(server->control, options->stop_timeout_ns);
+    clean_tune(server->clean, clean_percent(options), !options->no_checkpoints);
+    atomic_store_explicit(&server->common.fill_rate, options->fill_rate, memory_order_relaxed);
+    for (uint32_t i = 0; i < server->options.workers; i++)
+        inbox_wake(&server->roles[i]->inbox); /* it may wait by the rate that was */
+}
+
+bool server_has_stopped(const struct server *server)
+{
+    return atomic_load(&server->common.ended);
+}
+
+bool server_serves(const struct server *server)
+{
+    return control_serves(server->control);
 }
 
 uint32_t server_roles(const struct server *server)

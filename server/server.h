@@ -3,26 +3,35 @@
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/fabric/fabric.h"
 #include "common/pm/pm.h"
 #include "common/reactor/reactor.h"
 
+struct config_live;
+
 struct server_options {
-    uint32_t server;           /* number, 1 or more */
-    uint64_t incarnation;      /* not 0, never given twice */
-    struct clock *clock;       /* that the polls' `now_ns` is read from; outlives the server */
-    const char *cm;            /* fabric addresses of the CMs: a list (common/cluster/managers.h) */
-    const char *address;       /* of this process, where peers and clients find it */
-    uint32_t workers;          /* 1 to CLUSTER_MAX_WORKERS */
-    uint32_t digests;          /* 1 to SERVER_MAX_DIGESTS */
-    uint32_t reactors;         /* threads that run the roles; reported in the status */
+    uint32_t server;      /* number, 1 or more */
+    uint64_t incarnation; /* not 0, never given twice */
+    struct clock *clock;  /* that the polls' `now_ns` is read from; outlives the server */
+    const char *cm;       /* fabric addresses of the CMs: a list (common/cluster/managers.h) */
+    const char *address;  /* of this process, where peers and clients find it */
+    struct login_secret
+        *cluster_key;  /* outlives the server; NULL: there is none (common/cluster/login.h) */
+    uint32_t workers;  /* 1 to CLUSTER_MAX_WORKERS */
+    uint32_t digests;  /* 1 to SERVER_MAX_DIGESTS */
+    uint32_t reactors; /* threads that run the roles; reported in the status */
     uint32_t landing_segments; /* posted to the landing zone at a time, 2 to 1024 */
+    uint64_t stop_timeout_ns;  /* server_stop: how long it may take */
     uint32_t
-        clean_percent;   /* segments with less live bytes than that are cleaned, 1 to 95; 0: 75 */
-    bool no_checkpoints; /* none is written; one that is there is used */
-    uint8_t boot_id[16]; /* of the host's present boot; clock_boot_id */
+        clean_percent; /* segments with less live bytes than that are cleaned, 1 to 95; 0: 75 */
+    uint64_t
+        fill_rate; /* bytes a second that each worker copies to replicas which fill; 0: no limit */
+    bool no_checkpoints;          /* none is written; one that is there is used */
+    uint8_t boot_id[16];          /* of the host's present boot; clock_boot_id */
+    struct config_live *settings; /* of the process; NULL: none changes while the server runs */
 };
 
 struct server;
@@ -34,10 +43,22 @@ struct server;
 int server_create(const struct server_options *options, struct fabric *fabric, struct pm *pm,
                   struct server **out);
 
+/* server_stop: other servers take its place, then `failed` is called, with server_error 0, so that no client waits for it. At
+ * once if there are no others, or it has no lease. Any thread, or a signal handler. Not for all servers of a cluster: each
+ * would leave what it has to the rest, and the last one would have all. server_has_stopped: `failed` was called for that. */
+void server_stop(struct server *server);
+bool server_has_stopped(const struct server *server);
+
+/* server_tune: stop_timeout_ns, clean_percent, fill_rate and no_checkpoints of `options` hold from now on. On the control role's thread. */
+void server_tune(struct server *server, const struct server_options *options);
+
+/* server_serves: does it hold a lease, or need none, and has its configuration been committed? On the control role's thread. */
+bool server_serves(const struct server *server);
+
 /* The roles must not be polled any more. NULL is fine. */
 void server_destroy(struct server *server);
 
-/* Called once, from any role's thread, when the server cannot go on (server_error tells why); must
+/* Called from any role's thread when the server cannot go on (server_error tells why) or has stopped; must
  * not block. */
 void server_on_failure(struct server *server, void (*failed)(void *context), void *context);
 int server_error(const struct server *server);

@@ -377,11 +377,18 @@ def run_stages(stages, quick):
         mutants = ["--suite", "mutants"]
         stages.run("mutants, gcc-plain", 1.0, meson_test, plain, "mutants", mutants, count, 1800)
         rest = []
-        for suite in ("unit", "checks", "sim", "mutants", "vm"):
+        for suite in ("unit", "checks", "sim", "mutants", "vm", "deploy"):
             rest += ["--no-suite", suite]
-        stages.run("clusters, gcc-plain", 4.5, meson_test, plain, "rest", rest, count, 1200)
+        stages.run("clusters, gcc-plain", 7.5, meson_test, plain, "rest", rest, count, 1800)
         bench = ["--benchmark"]
         stages.run("benches, gcc-plain", 1.0, meson_test, plain, "bench", bench, count, 600)
+        if os.environ.get("ROWAN_TEST_DEPLOY"):
+            deploy = ["--suite", "deploy"]
+            name = "packages and their machines, gcc-plain"
+            stages.run(name, 14.0, meson_test, plain, "deploy", deploy, count, 3600)
+        else:
+            count.skipped += 1
+            say("  SKIPPED deploy: ROWAN_TEST_DEPLOY=1 runs it; it makes Debian machines, and takes a quarter of an hour more")
     if stages.run("configure clang-asan", 0.3, configure, "clang", "asan"):
         # The virtual machine waits much, and comes first: it judges no times.
         with compile_all("clang", "asan", before=("nice", "-n", "19")) as compiling:

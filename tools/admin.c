@@ -1,5 +1,5 @@
-/* Connections of a tool: one to the CM (the client's cm_link), one to each server's control
- * endpoint, which has the number after the workers'. Driven by admin_wait on the tool's thread.
+/* Connections of a tool: one to the CM that leads (the client's cm_link), one to each server's control
+ * endpoint, which has the number after the workers', and to each manager that is asked for its settings. Driven by admin_wait on the tool's thread.
  *
  * A call goes posted -> sent -> done. It ends early when the connection cannot be made or breaks.
  */
@@ -16,15 +16,16 @@
 #include "common/reactor/wait.h"
 #include "tools/tool.h"
 
-enum { EVENTS = 32 };
+enum { EVENTS = 32, LINKS = CLUSTER_MAX_MEMBERS * 2 + MANAGERS_MAX };
 
 struct admin {
     struct fabric *fabric;
     struct fabric_endpoint *endpoint;
     struct event_source source;
     struct cm_link cm;
+    struct login_secret login;
     struct cluster_config *config;
-    struct peer *links[CLUSTER_MAX_MEMBERS * 2]; /* those of older incarnations too */
+    struct peer *links[LINKS]; /* those of older incarnations too */
     uint32_t link_count;
     struct {
         struct admin_call *first, *last;
@@ -94,6 +95,11 @@ static int send_call(const struct admin_call *call, struct fabric_conn *conn)
     Rowan__GetStatus status = ROWAN__GET_STATUS__INIT;
     Rowan__GetChecksum checksum = ROWAN__GET_CHECKSUM__INIT;
 
+    if (call->setting)
+        return control_message_send(
+            conn, call->tag,
+            &CONTROL_MESSAGE(SET_SETTING, set_setting,
+                             (Rowan__SetSetting *)(uintptr_t)call->setting));
     if (call->shard == ADMIN_STATUS)
         return control_message_send(conn, call->tag,
                                     &CONTROL_MESSAGE(GET_STATUS, get_status, &status));
@@ -108,24 +114,44 @@ void admin_call_free(struct admin_call *call)
     call->reply = NULL;
 }
 
+/* Of the manager, which has no number; NULL: it is a server. */
+static const char *manager_address(const struct admin *admin, uint32_t server)
+{
+    return server < ADMIN_MANAGERS ? NULL : admin->cm.managers.addresses[server - ADMIN_MANAGERS];
+}
+
+/* Is it the connection to that server, or manager? */
+static bool leads_to(const struct admin *admin, const struct peer *link, uint32_t server)
+{
+    const char *address = manager_address(admin, server);
+
+    return address ? link->server == 0 && strcmp(link->address, address) == 0
+                   : link->server == server;
+}
+
 static struct peer *find_link(struct admin *admin, uint32_t server)
 {
-    const struct member *member = cluster_member(admin->config, server);
+    const char *address = manager_address(admin, server);
+    const struct member *member = address ? NULL : cluster_member(admin->config, server);
 
-    if (!member)
+    if (!address && !member)
         return NULL;
     for (uint32_t i = 0; i < admin->link_count; i++) {
-        if (admin->links[i]->server == server &&
-            admin->links[i]->incarnation == member->incarnation)
+        if (leads_to(admin, admin->links[i], server) &&
+            (address || admin->links[i]->incarnation == member->incarnation))
             return admin->links[i];
     }
-    if (admin->link_count == CLUSTER_MAX_MEMBERS * 2)
+    if (admin->link_count == LINKS)
         return NULL;
     struct peer *link = calloc(1, sizeof *link);
 
     if (!link)
         return NULL;
-    peer_init_member(link, admin->endpoint, member, member->workers);
+    if (address)
+        peer_init(link, admin->endpoint, address, 0);
+    else
+        peer_init_member(link, admin->endpoint, member, member->workers);
+    link->login = admin->cm.peer.login;
     admin->links[admin->link_count++] = link;
     return link;
 }
@@ -157,7 +183,8 @@ static void step_call(struct admin *admin, struct admin_call *call, uint64_t now
     call->sent = error == 0;
 }
 
-static void apply_reply(struct admin *admin, uint32_t server, const struct fabric_event *event)
+static void apply_reply(struct admin *admin, const struct peer *link,
+                        const struct fabric_event *event)
 {
     Rowan__ControlMessage *reply;
     uint32_t tag;
@@ -166,13 +193,14 @@ static void apply_reply(struct admin *admin, uint32_t server, const struct fabri
 
     if (error)
         return; /* its call ends by the timeout */
-    while (call && !(call->tag == tag && call->server == server))
+    while (call && !(call->tag == tag && leads_to(admin, link, call->server)))
         call = call->place.next;
     if (!call) {
         control_free(reply);
     } else if (reply->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE) {
         int failure = reply->failure->error;
 
+        snprintf(call->why, sizeof call->why, "%s", reply->failure->detail);
         control_free(reply);
         end_call(admin, call, failure < 0 ? failure : ROWAN_EFORMAT);
     } else {
@@ -181,10 +209,10 @@ static void apply_reply(struct admin *admin, uint32_t server, const struct fabri
     }
 }
 
-static void fail_calls(struct admin *admin, uint32_t server, int error)
+static void fail_calls(struct admin *admin, const struct peer *link, int error)
 {
     for (struct admin_call *call = admin->calls.first; call; call = call->place.next) {
-        if (call->server == server)
+        if (leads_to(admin, link, call->server))
             end_call(admin, call, error);
     }
 }
@@ -206,13 +234,15 @@ static void dispatch_event(struct admin *admin, const struct fabric_event *event
     case FABRIC_CLOSED:
         peer_closed(peer, event->error, now_ns);
         if (!is_cm)
-            fail_calls(admin, peer->server, peer->error);
+            fail_calls(admin, peer, peer->error);
         break;
     case FABRIC_MESSAGE:
         if (is_cm)
             cm_link_message(&admin->cm, event->data, event->bytes);
+        else if (peer->state == PEER_LOGGING_IN)
+            peer_message(peer, event->data, event->bytes);
         else
-            apply_reply(admin, peer->server, event);
+            apply_reply(admin, peer, event);
         fabric_message_release(event->conn, event->message);
         break;
     default:
@@ -240,8 +270,8 @@ static void close_if_broken(struct admin *admin, struct peer *peer, uint64_t now
         return;
     fabric_conn_close(peer->conn);
     peer_closed(peer, peer->error, now_ns);
-    if (peer->server)
-        fail_calls(admin, peer->server, peer->error);
+    if (peer != &admin->cm.peer)
+        fail_calls(admin, peer, peer->error);
 }
 
 static enum poll_result admin_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
@@ -302,27 +332,35 @@ static int wait_config(struct admin *admin, uint64_t timeout_ns)
 
         if (error)
             return error;
+        if (!admin->config && cm->peer.error == ROWAN_ELOGIN)
+            return ROWAN_ELOGIN;
         if (!admin->config && cm->managers.rounds > 0 && is_in_vain(&cm->peer))
             return cm->peer.error;
         if (!admin->config && clock_ns() >= until_ns)
-            return cm->peer.state == PEER_UP ? ROWAN_ETIMEDOUT : ROWAN_EUNREACHABLE;
+            return cm->peer.state != PEER_UP               ? ROWAN_EUNREACHABLE
+                   : cm->peer.error == ROWAN_EINCOMPATIBLE ? cm->peer.error
+                                                           : ROWAN_ETIMEDOUT;
     }
     return cm->waiting_count > 0 ? ROWAN_EAGAIN : 0;
 }
 
-int admin_open(const char *managers, uint64_t timeout_ns, struct admin **out,
+int admin_open(const struct admin_access *access, uint64_t timeout_ns, struct admin **out,
                struct admin_missing *missing)
 {
+    const bool logs_in = access->user && *access->user;
     struct admin *admin = calloc(1, sizeof *admin);
     if (!admin)
         return ROWAN_ENOMEM;
-    int error = fabric_open(managers, NULL, &admin->fabric);
+    int error = logs_in ? login_secret_read(&admin->login, access->user, access->secret_file) : 0;
+    if (!error)
+        error = fabric_open(access->managers, NULL, &admin->fabric);
     if (!error)
         error = fabric_endpoint_open(admin->fabric, 0, &admin->endpoint);
     if (!error)
-        error = cm_link_init(&admin->cm, admin->endpoint, managers);
+        error = cm_link_init(&admin->cm, admin->endpoint, access->managers);
     if (error)
         goto fail;
+    admin->cm.peer.login = logs_in ? &admin->login : NULL;
     fabric_endpoint_source(admin->endpoint, &admin->source);
     fabric_endpoint_identity(admin->endpoint, &(struct fabric_identity){.kind = FABRIC_CLIENT});
     admin->cm.wants_id = false;
@@ -351,19 +389,19 @@ void admin_close(struct admin *admin)
     cluster_release(admin->config);
     fabric_endpoint_close(admin->endpoint);
     fabric_close(admin->fabric);
+    login_secret_fini(&admin->login);
     free(admin);
 }
 
 /* --- plans --- */
 
-int admin_plan(struct admin *admin, const Rowan__Plan *plan, uint64_t timeout_ns, char *why)
+int admin_ask(struct admin *admin, const Rowan__ControlMessage *question, uint64_t timeout_ns,
+              char *why, Rowan__ControlMessage **reply)
 {
     struct cm_link *cm = &admin->cm;
     const uint64_t until_ns = clock_ns() + timeout_ns;
-    const Rowan__ControlMessage message =
-        CONTROL_MESSAGE(PLAN, plan, (Rowan__Plan *)(uintptr_t)plan);
     int error = 0;
-    cm->question = &message;
+    cm->question = question;
     while (cm->question && !error) {
         error = admin_wait(admin, until_ns);
         if (!error && cm->question && clock_ns() >= until_ns)
@@ -371,7 +409,38 @@ int admin_plan(struct admin *admin, const Rowan__Plan *plan, uint64_t timeout_ns
     }
     cm->question = NULL;
     snprintf(why, sizeof cm->why, "%s", error ? error_sentence(error) : cm->why);
+    *reply = cm->reply;
+    cm->reply = NULL;
     return error ? error : cm->refusal;
+}
+
+int admin_plan(struct admin *admin, const Rowan__Plan *plan, uint64_t timeout_ns, char *why)
+{
+    Rowan__ControlMessage *none;
+    return admin_ask(admin, &CONTROL_MESSAGE(PLAN, plan, (Rowan__Plan *)(uintptr_t)plan),
+                     timeout_ns, why, &none);
+}
+
+/* --- settings --- */
+
+const struct managers *admin_managers(const struct admin *admin)
+{
+    return &admin->cm.managers;
+}
+
+int admin_setting(struct admin *admin, struct admin_call *call, uint32_t server,
+                  const Rowan__SetSetting *setting, uint64_t timeout_ns)
+{
+    admin_post(admin, call, server, 0, timeout_ns);
+    call->setting = setting;
+    while (!call->done) {
+        const int error = admin_wait(admin, WAKE_NEVER);
+        if (error)
+            end_call(admin, call, error);
+    }
+    if (!call->error && call->reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_SETTINGS_ARE)
+        call->error = ROWAN_EFORMAT;
+    return call->error;
 }
 
 /* --- status of all --- */

@@ -23,10 +23,16 @@ struct admin_missing {
     uint32_t servers[CLUSTER_MAX_MEMBERS];
 };
 
-/* admin_open: connects to the CM that leads, or if none does to another one, and fetches the configuration. Errors: at once ROWAN_EUNREACHABLE
- * (nobody listens), EINCOMPATIBLE, EAGAIN (servers must be started first; `missing`, if not NULL, says
- * which); ETIMEDOUT (there is no configuration yet), EINVALID, EUNSUPPORTED, ENOMEM, EIO. */
-int admin_open(const char *managers, uint64_t timeout_ns, struct admin **out,
+/* Whose cluster, and who asks. */
+struct admin_access {
+    const char *managers;
+    const char *user, *secret_file; /* both or none ("") */
+};
+
+/* admin_open: connects to the CM that leads, or if none does to another one, and fetches the configuration. Errors: at once
+ * ROWAN_EUNREACHABLE (nobody listens), EINCOMPATIBLE, ELOGIN, EAGAIN (servers must be started first; `missing`, if not NULL,
+ * says which), those of login_secret_read; ETIMEDOUT (there is no configuration yet), EINVALID, EUNSUPPORTED, ENOMEM, EIO. */
+int admin_open(const struct admin_access *access, uint64_t timeout_ns, struct admin **out,
                struct admin_missing *missing);
 
 /* Outstanding calls are forgotten. */
@@ -35,11 +41,12 @@ void admin_close(struct admin *admin);
 /* The newest configuration that the CM has sent; valid until the next admin_wait. */
 struct cluster_config *admin_config(const struct admin *admin);
 
-/* A question to a server's control endpoint. The owner keeps it in place until `done`. */
+/* A question to a server's control endpoint, or to a manager. The owner keeps it in place until `done`. */
 struct admin_call {
-    uint32_t server;
+    uint32_t server; /* or ADMIN_MANAGERS + its place in the list */
     bool done;
     int error;                    /* when done: 0, or why there is no reply */
+    char why[256];                /* the sentence that came with a Failure, or "" */
     Rowan__ControlMessage *reply; /* when done without error; freed by admin_call_free */
     struct {
         struct admin_call *next, *prev;
@@ -48,9 +55,10 @@ struct admin_call {
     uint32_t tag;
     bool sent;
     int32_t shard;
+    const Rowan__SetSetting *setting; /* that is asked for; NULL: `shard` is */
 };
 
-enum { ADMIN_STATUS = -1 };
+enum { ADMIN_STATUS = -1, ADMIN_MANAGERS = CLUSTER_MAX_SERVER + 1 };
 
 /* admin_post: asks for the checksum of `shard`, or for ADMIN_STATUS. If the server cannot be reached the
  * call ends at once, with the reason; a Failure as answer is an error, too. */
@@ -65,6 +73,18 @@ void admin_call_free(struct admin_call *call);
 /* What an operator wants, stored by the manager that leads; admin_config has it then. `why`, of 256 bytes, says why it
  * is refused. Errors: what a manager answers (ROWAN_EREFUSED, EUNSUPPORTED); ETIMEDOUT: it may be stored or not; EIO. */
 int admin_plan(struct admin *admin, const Rowan__Plan *plan, uint64_t timeout_ns, char *why);
+
+/* Another question to the manager that leads: *reply is its answer, for control_free. Errors and `why`: likewise. */
+int admin_ask(struct admin *admin, const Rowan__ControlMessage *question, uint64_t timeout_ns,
+              char *why, Rowan__ControlMessage **reply);
+
+/* The list of managers that admin_open got. */
+const struct managers *admin_managers(const struct admin *admin);
+
+/* Asks a server or a manager for its settings, behind a change if `setting` has one; waits for the reply, which is a
+ * SettingsAre. The error is that of the call. */
+int admin_setting(struct admin *admin, struct admin_call *call, uint32_t server,
+                  const Rowan__SetSetting *setting, uint64_t timeout_ns);
 
 /* What every server says of itself: calls[i] is that to member i. */
 struct admin_status {

@@ -13,6 +13,7 @@
 #define SPARSE_LINE_NS (10 * NS_PER_S)
 
 static const char *program;
+static bool told; /* a sentence, on standard error */
 
 int tool_main(const struct config_spec *spec, int argc, char **argv, void *settings, tool_run *run)
 {
@@ -23,7 +24,7 @@ int tool_main(const struct config_spec *spec, int argc, char **argv, void *setti
     program = spec->program;
     int code = run(settings, rest.argc, rest.argv);
     config_free(&rest);
-    if (fflush(stdout) != 0 && code == EXIT_DONE)
+    if ((fflush(stdout) != 0 || ferror(stdout)) && !told)
         code = tool_failed("standard output", ROWAN_EIO);
     return code;
 }
@@ -47,6 +48,7 @@ int tool_say(const char *format, ...)
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
     va_end(arguments);
+    told = true;
     return EXIT_FAILED;
 }
 
@@ -101,4 +103,12 @@ void progress_end(const struct progress *progress)
 {
     if (progress->live)
         fputs("\r\x1b[K", stderr);
+}
+
+bool tool_login_is_right(const char *user, const char *secret_file)
+{
+    const bool right = !*user == !*secret_file;
+    if (!right)
+        tool_usage("--user and --secret-file belong together");
+    return right;
 }

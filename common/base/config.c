@@ -114,7 +114,7 @@ static bool set_value(struct parse *parse, const struct config_key *key, const c
         config_value_print_allowed(key, allowed, sizeof(allowed));
         return fail(parse, "%s%s must be %s, not \"%.60s\"", place, key->name, allowed, text);
     }
-    if (key->type == CONFIG_STRING) {
+    if (config_type_of(key) == CONFIG_STRING) {
         value.text = keep_text(parse, text);
         if (value.text == NULL)
             return fail(parse, "%s", error_sentence(ROWAN_ENOMEM));
@@ -181,19 +181,9 @@ static bool check_required(struct parse *parse)
 /* Gives the settings and the memory of their strings to the caller (G1). */
 static void give_out(struct parse *parse, void *out, struct config_rest *rest)
 {
-    for (unsigned i = 0; i < parse->spec->key_count; i++) {
-        const struct config_key *key = &parse->spec->keys[i];
-        const union config_value *value = &parse->settings[i].value;
-        char *field = (char *)out + key->offset;
-
-        if (key->type == CONFIG_STRING)
-            memcpy(field, &value->text, sizeof(value->text));
-        else if (key->type == CONFIG_BOOL)
-            memcpy(field, &value->flag, sizeof(value->flag));
-        else
-            memcpy(field, &value->number, sizeof(value->number));
-    }
-    *rest = (struct config_rest){.memory = parse->kept};
+    for (unsigned i = 0; i < parse->spec->key_count; i++)
+        config_value_put(&parse->spec->keys[i], out, parse->settings[i].value);
+    *rest = (struct config_rest){.memory = parse->kept, .file = parse->config_path};
     parse->kept = NULL;
 }
 
@@ -360,7 +350,7 @@ static const char *option_value(const struct parse *parse, const struct config_k
         return equals + 1;
     /* Where words of their own may follow, `--json 1` would be read in two ways: there a bare
      * --key is always yes. */
-    if (key != NULL && key->type == CONFIG_BOOL &&
+    if (key != NULL && config_type_of(key) == CONFIG_BOOL &&
         (next == NULL || parse->spec->positional != NULL ||
          !config_value_parse_bool(next, &ignored)))
         return "yes";
@@ -429,14 +419,18 @@ static bool has_word(int argc, char **argv, const char *word, const char *other)
 
 static void print_key(const struct config_key *key)
 {
+    const bool made = (key->type & CONFIG_MADE) != 0;
     char allowed[WHY_BYTES];
 
-    if (key->type == CONFIG_BOOL) {
+    if (config_type_of(key) == CONFIG_BOOL && strcmp(key->fallback, "no") == 0) {
         printf("  --%s\n      %s\n      off unless given\n", key->name, key->help);
         return;
     }
     config_value_print_allowed(key, allowed, sizeof(allowed));
-    printf("  --%s VALUE\n      %s\n      %s; ", key->name, key->help, allowed);
+    printf("  --%s VALUE\n      %s\n      %s; %s", key->name, key->help, allowed,
+           config_is_live(key) ? "changes while it runs; "
+           : made              ? "fixed when the cluster is made; "
+                               : "");
     if (key->fallback == NULL)
         printf("required\n");
     else if (key->fallback[0] == '\0')
@@ -461,25 +455,14 @@ static void print_help(const struct config_spec *spec)
            spec->program);
 }
 
-enum config_outcome config_parse(const struct config_spec *spec, int argc, char **argv, void *out,
-                                 struct config_rest *rest)
+int config_parse_why(const struct config_spec *spec, int argc, char **argv, void *out,
+                     struct config_rest *rest, char *why, size_t why_bytes)
 {
     struct parse parse;
-    char why[WHY_BYTES + 256];
-    char **words;
+    char **words = calloc((size_t)argc + 1, sizeof(*words));
     int word_count;
-    bool right;
+    bool right = parse_init(&parse, spec, why, why_bytes);
 
-    if (has_word(argc, argv, "--help", "-h")) {
-        print_help(spec);
-        return CONFIG_HELP;
-    }
-    if (has_word(argc, argv, "--version", "-V")) {
-        version_print(spec->program, spec->release);
-        return CONFIG_HELP;
-    }
-    words = calloc((size_t)argc + 1, sizeof(*words));
-    right = parse_init(&parse, spec, why, sizeof(why));
     if (words == NULL)
         right = fail(&parse, "%s", error_sentence(ROWAN_ENOMEM));
     parse.looks_for_file = true;
@@ -493,11 +476,48 @@ enum config_outcome config_parse(const struct config_spec *spec, int argc, char 
         rest->argc = word_count;
         rest->argv = words;
     } else {
-        fprintf(stderr, "%s: %s\n", spec->program, why);
         free(words);
     }
     parse_fini(&parse);
-    return right ? CONFIG_OK : CONFIG_USAGE;
+    return right ? 0 : ROWAN_ECONFIG;
+}
+
+enum config_outcome config_parse(const struct config_spec *spec, int argc, char **argv, void *out,
+                                 struct config_rest *rest)
+{
+    char why[WHY_BYTES + 256];
+
+    if (has_word(argc, argv, "--help", "-h")) {
+        print_help(spec);
+        return CONFIG_HELP;
+    }
+    if (has_word(argc, argv, "--version", "-V")) {
+        version_print(spec->program, spec->release);
+        return CONFIG_HELP;
+    }
+    if (config_parse_why(spec, argc, argv, out, rest, why, sizeof(why)) != 0) {
+        fprintf(stderr, "%s: %s\n", spec->program, why);
+        return CONFIG_USAGE;
+    }
+    return CONFIG_OK;
+}
+
+int config_set(const struct config_spec *spec, const char *name, const char *text, void *out,
+               char *why, size_t why_bytes)
+{
+    const struct config_key *key = find_key(spec, name, strlen(name));
+    struct parse parse;
+    bool right = parse_init(&parse, spec, why, why_bytes);
+
+    if (right && key == NULL)
+        right = fail(&parse, "unknown key %.60s; %s --help lists the keys", name, spec->program);
+    if (right && !config_is_live(key))
+        right = fail(&parse, "%s %s", name, config_why_kept(key));
+    right = right && set_value(&parse, key, "", text);
+    if (right)
+        config_value_put(key, out, parse.settings[key - spec->keys].value);
+    parse_fini(&parse);
+    return right ? 0 : ROWAN_ECONFIG;
 }
 
 void config_free(struct config_rest *rest)

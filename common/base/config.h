@@ -18,9 +18,16 @@ enum config_type {
     CONFIG_CHOICE, /* uint64_t: the number of the word in `choices` ("fence|async|none") */
 };
 
+/* When a key changes, if not at a restart only: added to its type (CONFIG_U64 | CONFIG_LIVE). */
+enum {
+    CONFIG_LIVE = 0x10, /* while the program runs, too (config_live.h); not for strings */
+    CONFIG_MADE = 0x20, /* never: it is fixed when the cluster is made */
+    CONFIG_TYPES = 0xf,
+};
+
 struct config_key {
-    const char *name; /* "pm-bytes" */
-    enum config_type type;
+    const char *name;     /* "pm-bytes" */
+    unsigned type;        /* enum config_type, and when it changes */
     size_t offset;        /* of the field in the caller's struct */
     const char *fallback; /* the default as text; NULL: the key is required */
     uint64_t min, max;    /* CONFIG_U64 only */
@@ -42,6 +49,7 @@ struct config_spec {
 struct config_rest {
     int argc;
     char **argv;
+    const char *file; /* that --config names; NULL: none */
     void *memory;
 };
 
@@ -59,6 +67,19 @@ enum config_outcome {
 enum config_outcome config_parse(const struct config_spec *spec, int argc, char **argv, void *out,
                                  struct config_rest *rest);
 void config_free(struct config_rest *rest);
+
+/* config_parse_why: the same without --help and --version, and with the sentence of a mistake in `why`. Errors: ROWAN_ECONFIG. */
+int config_parse_why(const struct config_spec *spec, int argc, char **argv, void *out,
+                     struct config_rest *rest, char *why, size_t why_bytes);
+
+/* config_set: one key of `out` that is live, by the rules and with the sentences of a start; `out` is untouched on
+ * failure. config_why_kept: why another key stays, as the end of a sentence.
+ * config_print: its value as a person writes it. Errors: ROWAN_ECONFIG. */
+int config_set(const struct config_spec *spec, const char *name, const char *text, void *out,
+               char *why, size_t why_bytes);
+bool config_is_live(const struct config_key *key);
+void config_print(const struct config_key *key, const void *settings, char *out, size_t out_bytes);
+const char *config_why_kept(const struct config_key *key);
 
 /* config_parse_ini: `text` of `bytes` bytes is the INI file; for fuzzers. Returns 0 or ROWAN_ECONFIG
  * with a sentence in `why`. */

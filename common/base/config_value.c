@@ -1,5 +1,5 @@
-/* config_value.c - the text of one setting as a value, and what its type allows in words. It also
- * holds config_parse_u64, which config.h offers to everybody.
+/* config_value.c - the text of one setting as a value and back, and what its type allows in words. It also
+ * holds what config.h offers to everybody of single values.
  */
 #include "common/base/config_value.h"
 
@@ -70,7 +70,7 @@ bool config_value_parse(const struct config_key *key, const char *text, union co
 {
     uint64_t number;
 
-    switch (key->type) {
+    switch (config_type_of(key)) {
     case CONFIG_STRING:
         out->text = text;
         return true;
@@ -105,7 +105,7 @@ void config_value_print_allowed(const struct config_key *key, char *out, size_t 
 {
     char min[NUMBER_BYTES], max[NUMBER_BYTES];
 
-    switch (key->type) {
+    switch (config_type_of(key)) {
     case CONFIG_STRING:
         snprintf(out, out_bytes, "any text");
         return;
@@ -122,6 +122,65 @@ void config_value_print_allowed(const struct config_key *key, char *out, size_t 
             snprintf(out, out_bytes, "a number, at least %s", min);
         else
             snprintf(out, out_bytes, "a number from %s to %s", min, max);
+        return;
+    }
+    ASSERT(false);
+}
+
+bool config_is_live(const struct config_key *key)
+{
+    return (key->type & CONFIG_LIVE) != 0;
+}
+
+const char *config_why_kept(const struct config_key *key)
+{
+    return key->type & CONFIG_MADE ? "does not change: it is fixed when the cluster is made"
+                                   : "changes only at a restart";
+}
+
+/* Bytes of the field. */
+static size_t field_bytes(const struct config_key *key)
+{
+    const enum config_type type = config_type_of(key);
+
+    return type == CONFIG_STRING ? sizeof(const char *)
+           : type == CONFIG_BOOL ? sizeof(bool)
+                                 : sizeof(uint64_t);
+}
+
+union config_value config_value_get(const struct config_key *key, const void *settings)
+{
+    union config_value value = {.number = 0};
+
+    memcpy(&value, (const char *)settings + key->offset, field_bytes(key));
+    return value;
+}
+
+void config_value_put(const struct config_key *key, void *settings, union config_value value)
+{
+    memcpy((char *)settings + key->offset, &value, field_bytes(key));
+}
+
+void config_print(const struct config_key *key, const void *settings, char *out, size_t out_bytes)
+{
+    union config_value value = config_value_get(key, settings);
+    char number[NUMBER_BYTES];
+    const char *word = key->choices;
+
+    switch (config_type_of(key)) {
+    case CONFIG_STRING:
+        snprintf(out, out_bytes, "%s", value.text);
+        return;
+    case CONFIG_BOOL:
+        snprintf(out, out_bytes, "%s", value.flag ? "yes" : "no");
+        return;
+    case CONFIG_CHOICE:
+        for (; value.number > 0; value.number--)
+            word += strcspn(word, "|") + 1;
+        snprintf(out, out_bytes, "%.*s", (int)strcspn(word, "|"), word);
+        return;
+    case CONFIG_U64:
+        snprintf(out, out_bytes, "%s", print_u64(value.number, number));
         return;
     }
     ASSERT(false);

@@ -53,7 +53,11 @@
     X(ROWAN_ENOTLEADING, 31,                                                                       \
       "the configuration manager does not lead: it waits to, or has lost its coordination "        \
       "service")                                                                                   \
-    X(ROWAN_EREMOVED, 32, "this process is no member of the cluster any more")
+    X(ROWAN_EREMOVED, 32, "this process is no member of the cluster any more")                     \
+    X(ROWAN_ELOGIN, 33,                                                                            \
+      "no login: the cluster asks for a user's name and secret, and these are none of its own")    \
+    X(ROWAN_EACCESS, 34,                                                                           \
+      "the user may not do this, or not with this key: an admin can change that (rowan user)")
 
 #ifndef ROWAN_H /* client/rowan.h, when included first, has declared the same enumerators */
 #define ERROR_ENUMERATOR(name, number, sentence) name = -(number),

@@ -2,14 +2,21 @@
  * lines of several threads and processes on one standard error do not mix.
  *
  * L1 A line has no control characters: a value that came from outside cannot forge a second line.
+ * L2 A line that goes to the journal begins with its priority (sd-daemon(3)), and no time: the journal has its own.
+ * L3 A file is turned over by one thread; the others write on, to the one that is standard error at that moment.
  */
 #include "common/base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,6 +24,10 @@ enum { LINE_BYTES = 2048, NODE_BYTES = 64 };
 
 static _Atomic int log_level_now = LOG_INFO;
 static char node_name[NODE_BYTES];
+static bool to_journal;
+static _Atomic uint64_t file_most; /* bytes of a file; 0: any number */
+static _Atomic uint64_t file_bytes;
+static atomic_flag turning = ATOMIC_FLAG_INIT;
 
 void log_set_level(enum log_level level)
 {
@@ -26,6 +37,37 @@ void log_set_level(enum log_level level)
 void log_set_node(const char *node)
 {
     snprintf(node_name, sizeof(node_name), "%s", node);
+}
+
+/* systemd names the device and inode of the socket that it gave us. */
+static bool is_journal(const struct stat *status)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    unsigned long device, inode;
+
+    return stream && sscanf(stream, "%lu:%lu", &device, &inode) == 2 && device == status->st_dev &&
+           inode == status->st_ino;
+}
+
+void log_open(uint64_t most_bytes)
+{
+    struct stat status;
+
+    if (fstat(STDERR_FILENO, &status))
+        return;
+    to_journal = is_journal(&status);
+    log_limit(most_bytes);
+}
+
+/* A file that had none was not counted. */
+void log_limit(uint64_t most_bytes)
+{
+    struct stat status;
+
+    if (fstat(STDERR_FILENO, &status) || !S_ISREG(status.st_mode))
+        return;
+    atomic_store_explicit(&file_bytes, (uint64_t)status.st_size, memory_order_relaxed);
+    atomic_store_explicit(&file_most, most_bytes, memory_order_relaxed);
 }
 
 static const char *const level_words[] = {"error", "warn", "info", "debug"};
@@ -40,10 +82,15 @@ static size_t printed_bytes(int result, size_t capacity)
 
 static size_t write_head(char *line, size_t capacity, enum log_level level, const char *event)
 {
+    static const char priorities[] = {'3', '4', '6', '7'}; /* syslog(3) */
     struct timespec now;
     struct tm utc;
     int result;
 
+    if (to_journal) { /* L2 */
+        result = snprintf(line, capacity, "<%c>%s", priorities[level], event);
+        return printed_bytes(result, capacity);
+    }
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
     result = snprintf(line, capacity, "%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ %s %s%s%s",
@@ -51,6 +98,39 @@ static size_t write_head(char *line, size_t capacity, enum log_level level, cons
                       utc.tm_sec, now.tv_nsec / 1000, level_words[level], event,
                       node_name[0] != '\0' ? " node=" : "", node_name);
     return printed_bytes(result, capacity);
+}
+
+/* FILE becomes FILE.1, in the place of an older one. If that fails the old one grows on, and the next lines try again. */
+static void turn_over(void)
+{
+    char path[PATH_MAX], old[PATH_MAX + 2];
+    const ssize_t bytes = readlink("/proc/self/fd/2", path, sizeof path - 1);
+    int fd = -1;
+
+    if (bytes > 0) {
+        path[bytes] = '\0';
+        snprintf(old, sizeof old, "%s.1", path);
+        if (rename(path, old) == 0)
+            fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    }
+    if (fd < 0 || dup2(fd, STDERR_FILENO) < 0)
+        return;
+    close(fd);
+    atomic_store_explicit(&file_bytes, 0, memory_order_relaxed);
+}
+
+/* L3. Half of them in each of the two files. */
+static void count_bytes(size_t bytes)
+{
+    const uint64_t most = atomic_load_explicit(&file_most, memory_order_relaxed);
+
+    if (most == 0 ||
+        atomic_fetch_add_explicit(&file_bytes, bytes, memory_order_relaxed) + bytes < most / 2 ||
+        atomic_flag_test_and_set_explicit(&turning, memory_order_acquire))
+        return;
+    if (atomic_load_explicit(&file_bytes, memory_order_relaxed) >= most / 2)
+        turn_over();
+    atomic_flag_clear_explicit(&turning, memory_order_release);
 }
 
 /* If standard error itself fails the line is dropped. */
@@ -92,5 +172,6 @@ void log_event(enum log_level level, const char *event, const char *keys, ...)
     }
     line[bytes++] = '\n';
     write_line(line, bytes);
+    count_bytes(bytes);
     errno = errno_before;
 }

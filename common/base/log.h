@@ -3,10 +3,17 @@
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
+#include <stdint.h>
+
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 /* Lines above `level` are dropped; LOG_INFO at start. */
 void log_set_level(enum log_level level);
+
+/* log_open: where lines go is looked up: to the journal with priorities, where standard error leads there; in a file, which is
+ * FILE.1 from then on when it has half of `most_bytes`, with a new FILE behind it; 0: it grows. Once, before there are other threads. log_limit: another limit, later; any thread. */
+void log_open(uint64_t most_bytes);
+void log_limit(uint64_t most_bytes);
 
 /* A short name of this process ("server-1") that every line carries; copied. Before there are other threads. */
 void log_set_node(const char *node);

@@ -15,7 +15,7 @@
 /* X(name, what --version calls it, lowest, highest) */
 #define VERSION_TABLE(X)                                                                           \
     X(MESSAGES, "messages", MESSAGE_LAYOUT_LOWEST, MESSAGE_LAYOUT)                                 \
-    X(CONFIGURATION, "configuration", 1, 2)                                                        \
+    X(CONFIGURATION, "configuration", 1, 3)                                                        \
     X(COORDINATION, "coordination file", 1, 1)                                                     \
     X(PM, "PM", 8, 8)                                                                              \
     X(SHM, "shm", 5, 5)                                                                            \
@@ -27,7 +27,8 @@
 enum { VERSION_TABLE(VERSION_ENUMERATORS) };
 #undef VERSION_ENUMERATORS
 
-enum { VERSION_CONFIGURATION_LEASES = 2 }; /* the first that knows leases */
+/* The first that know leases; users. */
+enum { VERSION_CONFIGURATION_LEASES = 2, VERSION_CONFIGURATION_USERS = 3 };
 
 #define VERSION_RANGE(name)                                                                        \
     ((struct version_range){VERSION_##name##_LOWEST, VERSION_##name##_HIGHEST})

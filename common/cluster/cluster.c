@@ -234,7 +234,8 @@ int cluster_finish(struct cluster_config *config)
         return ROWAN_EFORMAT;
     if (config->replicas < 1 || config->replicas > CLUSTER_MAX_REPLICAS)
         return ROWAN_EFORMAT;
-    if (!leases_are_right(config) || !members_are_right(config) || !wanted_are_right(config))
+    if (!leases_are_right(config) || !members_are_right(config) || !wanted_are_right(config) ||
+        !users_are_right(config->users))
         return ROWAN_EFORMAT;
 
     uint32_t next_slot = 0;
@@ -272,8 +273,10 @@ void cluster_release(struct cluster_config *config)
         return;
     uint32_t before = atomic_fetch_sub_explicit(&config->references, 1, memory_order_acq_rel);
     ASSERT(before > 0);
-    if (before == 1)
-        free(config);
+    if (before > 1)
+        return;
+    users_release(config->users);
+    free(config);
 }
 
 struct cluster_config *cluster_copy(const struct cluster_config *config)
@@ -290,6 +293,7 @@ struct cluster_config *cluster_copy_for(const struct cluster_config *config, uin
         return NULL;
 
     memcpy(copy, config, offsetof(struct cluster_config, member_count));
+    users_hold(copy->users);
     copy->served_count = config->served_count;
     memcpy(copy->members, config->members, config->member_count * sizeof config->members[0]);
     memcpy(copy->shards, config->shards, config->shard_count * sizeof config->shards[0]);

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/auth/users.h"
 #include "common/cluster/slot.h"
 
 enum {
@@ -93,6 +94,8 @@ struct cluster_config {
     enum cluster_balance balance;         /* do shards move by their load? */
     uint16_t next_shard;  /* the id at which the search for the next free one begins */
     uint32_t epoch_floor; /* the highest of rows that are gone */
+    struct users
+        *users; /* who may do what, one reference; NULL: nobody logs in. None in what clients get */
     /* A copy has all of the above. */
     uint32_t member_count, shard_count;
     struct member *members; /* by rising server */
@@ -169,7 +172,7 @@ void shard_mend_move(struct shard *shard);
 uint32_t cluster_seed(const struct cluster_config *config);
 
 /* Protobuf. encode returns the bytes, or 0 if they exceed `capacity`; `with_secret` false leaves the
- * secret out. It allocates nothing, and equal configurations give equal bytes. decode checks
+ * secret and the users out. It allocates nothing, and equal configurations give equal bytes. decode checks
  * everything (cluster_finish included). Errors: ROWAN_EFORMAT EINCOMPATIBLE ENOMEM. */
 size_t cluster_encode(const struct cluster_config *config, bool with_secret, void *out,
                       size_t capacity);

@@ -12,21 +12,24 @@
 #include "common/base/error.h"
 #include "common/base/version.h"
 #include "common/cluster/unpack.h"
-#include "control.pb-c.h"
+#include "common/cluster/user_proto.h"
 
 /* A Configuration and the memory of the one part in it. */
 struct config_part {
     Rowan__Configuration configuration;
     Rowan__Member member, *members[1];
     Rowan__Shard shard, *shards[1];
+    Rowan__User user, *users[1];
 };
 
 static void part_scalars(struct config_part *part, const struct cluster_config *config,
                          bool with_secret)
 {
     rowan__configuration__init(&part->configuration);
-    part->configuration.format =
-        config->lease_ms ? VERSION_CONFIGURATION_LEASES : VERSION_CONFIGURATION_LOWEST;
+    part->configuration.format = with_secret && config->users ? VERSION_CONFIGURATION_USERS
+                                 : config->lease_ms           ? VERSION_CONFIGURATION_LEASES
+                                                              : VERSION_CONFIGURATION_LOWEST;
+    part->configuration.login_required = with_secret && config->users && config->users->required;
     part->configuration.term = config->term;
     part->configuration.cluster = config->cluster;
     part->configuration.block_limit = config->block_limit;
@@ -82,7 +85,66 @@ static void part_shard(struct config_part *part, const struct shard *shard)
     part->configuration.n_shards = 1;
 }
 
-/* Part 0 is the scalars, then come the members, then the shards. */
+void user_pack(const struct user *user, bool with_keys, Rowan__User *out)
+{
+    rowan__user__init(out);
+    out->name = (char *)(uintptr_t)user->name;
+    out->role = (Rowan__User__Role)user->role;
+    out->prefix = (ProtobufCBinaryData){user->prefix_bytes, (uint8_t *)(uintptr_t)user->prefix};
+    if (!with_keys)
+        return;
+    const struct scram_verifier *from = &user->verifier;
+    out->rounds = from->rounds;
+    out->salt = (ProtobufCBinaryData){sizeof from->salt, (uint8_t *)(uintptr_t)from->salt};
+    out->stored_key =
+        (ProtobufCBinaryData){sizeof from->stored_key, (uint8_t *)(uintptr_t)from->stored_key};
+    out->server_key =
+        (ProtobufCBinaryData){sizeof from->server_key, (uint8_t *)(uintptr_t)from->server_key};
+}
+
+static bool take_bytes(const ProtobufCBinaryData *from, uint8_t *to, size_t bytes)
+{
+    if (from->len == bytes)
+        memcpy(to, from->data, bytes);
+    return from->len == bytes;
+}
+
+int user_unpack(const Rowan__User *from, struct user *out)
+{
+    struct user user = {.role = from->role >= 0 && from->role <= (int)USER_ADMIN
+                                    ? (uint8_t)from->role
+                                    : USER_NOTHING,
+                        .prefix_bytes = (uint8_t)from->prefix.len,
+                        .verifier.rounds = from->rounds};
+    const size_t name_bytes = strlen(from->name);
+    if (name_bytes >= sizeof user.name || from->prefix.len > sizeof user.prefix ||
+        !take_bytes(&from->salt, user.verifier.salt, sizeof user.verifier.salt) ||
+        !take_bytes(&from->stored_key, user.verifier.stored_key, sizeof user.verifier.stored_key) ||
+        !take_bytes(&from->server_key, user.verifier.server_key, sizeof user.verifier.server_key))
+        return ROWAN_EFORMAT;
+    memcpy(user.name, from->name, name_bytes);
+    if (from->prefix.len)
+        memcpy(user.prefix, from->prefix.data, from->prefix.len);
+    *out = user;
+    return user_is_right(out) ? 0 : ROWAN_EFORMAT;
+}
+
+static void part_user(struct config_part *part, const struct user *user)
+{
+    rowan__configuration__init(&part->configuration);
+    user_pack(user, true, &part->user);
+    part->users[0] = &part->user;
+    part->configuration.users = part->users;
+    part->configuration.n_users = 1;
+}
+
+static uint32_t part_count(const struct cluster_config *config, bool with_secret)
+{
+    return 1 + config->member_count + config->shard_count +
+           (with_secret && config->users ? config->users->count : 0);
+}
+
+/* Part 0 is the scalars, then come the members, the shards, and the users. */
 static void part_at(struct config_part *part, const struct cluster_config *config, bool with_secret,
                     uint32_t index)
 {
@@ -90,15 +152,18 @@ static void part_at(struct config_part *part, const struct cluster_config *confi
         part_scalars(part, config, with_secret);
     else if (index <= config->member_count)
         part_member(part, &config->members[index - 1]);
-    else
+    else if (index <= config->member_count + config->shard_count)
         part_shard(part, &config->shards[index - 1 - config->member_count]);
+    else
+        part_user(part,
+                  &config->users->list[index - 1 - config->member_count - config->shard_count]);
 }
 
 size_t cluster_encoded_bytes(const struct cluster_config *config, bool with_secret)
 {
     struct config_part part;
     size_t bytes = 0;
-    for (uint32_t i = 0; i < 1 + config->member_count + config->shard_count; i++) {
+    for (uint32_t i = 0; i < part_count(config, with_secret); i++) {
         part_at(&part, config, with_secret, i);
         bytes += rowan__configuration__get_packed_size(&part.configuration);
     }
@@ -113,7 +178,7 @@ size_t cluster_encode(const struct cluster_config *config, bool with_secret, voi
 
     struct config_part part;
     size_t bytes = 0;
-    for (uint32_t i = 0; i < 1 + config->member_count + config->shard_count; i++) {
+    for (uint32_t i = 0; i < part_count(config, with_secret); i++) {
         part_at(&part, config, with_secret, i);
         bytes += rowan__configuration__pack(&part.configuration, (uint8_t *)out + bytes);
     }
@@ -159,6 +224,20 @@ static int decode_shard(const Rowan__Shard *from, struct shard *shard)
     return ROWAN_OK;
 }
 
+static int decode_users(const Rowan__Configuration *from, struct cluster_config *config)
+{
+    if (from->n_users == 0 && !from->login_required)
+        return 0;
+    config->users = from->n_users <= USERS_MAX ? users_create((uint32_t)from->n_users) : NULL;
+    if (!config->users)
+        return from->n_users <= USERS_MAX ? ROWAN_ENOMEM : ROWAN_EFORMAT;
+    config->users->required = from->login_required;
+    int error = 0;
+    for (uint32_t i = 0; i < config->users->count && !error; i++)
+        error = user_unpack(from->users[i], &config->users->list[i]);
+    return error;
+}
+
 static int decode_parts(const Rowan__Configuration *from, struct cluster_config *config)
 {
     config->term = from->term;
@@ -178,13 +257,13 @@ static int decode_parts(const Rowan__Configuration *from, struct cluster_config 
     if (config->has_secret)
         memcpy(config->secret, from->secret.data, sizeof config->secret);
 
-    for (uint32_t i = 0; i < config->member_count; i++) {
-        int error = decode_member(from->members[i], &config->members[i]);
-        if (error)
-            return error;
-    }
+    int error = decode_users(from, config);
+    for (uint32_t i = 0; i < config->member_count && !error; i++)
+        error = decode_member(from->members[i], &config->members[i]);
+    if (error)
+        return error;
     for (uint32_t i = 0; i < config->shard_count; i++) {
-        int error = decode_shard(from->shards[i], &config->shards[i]);
+        error = decode_shard(from->shards[i], &config->shards[i]);
         if (error)
             return error;
     }

@@ -51,6 +51,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/base/version.h"
 #include "common/pm/pm.h"
@@ -70,6 +71,7 @@ enum {
     FABRIC_MAX_ZONE_SENDERS = 256,               /* connections that send into one landing zone */
     FABRIC_MAX_SHUT_OUT = 64,                    /* servers, of one landing zone */
     FABRIC_WHY_BYTES = 544,
+    FABRIC_SECRET_BYTES = 16,
 };
 
 enum fabric_kind { FABRIC_CLIENT = 1, FABRIC_SERVER = 2, FABRIC_CM = 3 };
@@ -185,9 +187,11 @@ struct fabric_endpoint {
     void *admit_context;
     const struct fabric_zone *shut_outs; /* NULL: nobody was shut out yet */
     struct fabric_identity identity;     /* of this side; see fabric_endpoint_identity */
-    struct reactor *reactor;             /* see fabric_endpoint_reactor */
-    int error;                           /* see fabric_endpoint_error */
-    bool holds;                          /* see fabric_flush; the owner sets it */
+    bool has_secret, demands_secret;     /* fabric_endpoint_secret */
+    uint8_t secret[FABRIC_SECRET_BYTES];
+    struct reactor *reactor; /* see fabric_endpoint_reactor */
+    int error;               /* see fabric_endpoint_error */
+    bool holds;              /* see fabric_flush; the owner sets it */
 };
 
 /* For backends. fabric_admit_peer: may the peer connect? 0, or the ROWAN_E* it is refused with.
@@ -329,6 +333,17 @@ static inline void fabric_endpoint_admit(struct fabric_endpoint *endpoint, fabri
 {
     endpoint->admit = admit;
     endpoint->admit_context = context;
+}
+
+/* What all servers of a cluster have. Over tcp, who connects to a landing zone proves that he has it, and so does the other side;
+ * with `demands` who does not is nobody (refused, or ROWAN_EUNREACHABLE). shm leaves that to the directory's permissions, verbs
+ * to its network. From then on; connections that are there stay. */
+static inline void fabric_endpoint_secret(struct fabric_endpoint *endpoint, const uint8_t *secret,
+                                          bool demands)
+{
+    memcpy(endpoint->secret, secret, sizeof endpoint->secret);
+    endpoint->has_secret = true;
+    endpoint->demands_secret = demands;
 }
 
 /* Optional, before the first connection: which reactor to wake when a fence is done that LANDED

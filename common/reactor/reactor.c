@@ -48,7 +48,7 @@ struct turn {
 struct reactor {
     char name[NAME_BYTES];
     struct clock *clock;
-    uint64_t spin_ns;
+    _Atomic uint64_t spin_ns;
     int cpu;
     struct turn *turns;
     size_t turn_count;
@@ -320,7 +320,8 @@ void reactor_run(struct reactor *reactor)
             idle = true;
             idle_since_ns = now_ns;
         }
-        if (now_ns - idle_since_ns < reactor->spin_ns) {
+        if (now_ns - idle_since_ns <
+            atomic_load_explicit(&reactor->spin_ns, memory_order_relaxed)) {
             pause_cpu();
             continue;
         }
@@ -332,6 +333,11 @@ void reactor_run(struct reactor *reactor)
         idle = false;
         yields = 0;
     }
+}
+
+void reactor_spin(struct reactor *reactor, uint64_t spin_ns)
+{
+    atomic_store_explicit(&reactor->spin_ns, spin_ns, memory_order_relaxed);
 }
 
 static void *run_thread(void *argument)

@@ -63,6 +63,9 @@ int reactor_create(const struct reactor_options *options, struct reactor **out);
 /* The reactor must not be running. */
 void reactor_destroy(struct reactor *reactor);
 
+/* reactor_spin: another spin_ns. Any thread. */
+void reactor_spin(struct reactor *reactor, uint64_t spin_ns);
+
 /* Both before the reactor runs. Errors: ROWAN_ENOMEM, ROWAN_EIO. */
 int reactor_add_poller(struct reactor *reactor, const struct poller *poller);
 int reactor_add_source(struct reactor *reactor, const struct event_source *source);

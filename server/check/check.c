@@ -52,7 +52,8 @@ static int check_config(const struct pm *pm, const struct store_geometry *at, un
     if (error == ROWAN_ENOMEM)
         return error;
     if (error)
-        found->state = CONFIG_COPY_DAMAGED;
+        found->state =
+            error == ROWAN_EINCOMPATIBLE ? CONFIG_COPY_OF_OTHER_VERSION : CONFIG_COPY_DAMAGED;
     if (found->state == CONFIG_COPY_DAMAGED)
         find(report, CHECK_CONFIG, copy, at->configs[copy], CONFIG_COPY_BYTES);
     if (config) {

@@ -13,7 +13,8 @@ static const char *const state_names[] = {"free", "dirty", "using", "used", "com
 static const char *const owner_names[] = {"none",    "worker", "backup_log", "digest",
                                           "unknown", "clean",  "checkpoint"};
 static const char *const replica_names[] = {"none", "filling", "full", "damaged"};
-static const char *const config_names[] = {"none", "whole", "damaged"};
+static const char *const config_names[] = {
+    "none", "whole", "damaged", "of another version, in a format that this one does not read"};
 static const char *const block_names[] = {NULL,   "puts", "deletes", "commit_versions",
                                           "pads", NULL,   "records", "checkpoint"};
 _Static_assert(sizeof(state_names) / sizeof(state_names[0]) == SEGMENT_COMMITTED + 1, "states");

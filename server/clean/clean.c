@@ -486,8 +486,7 @@ int clean_create(struct server_common *common, uint32_t live_percent, bool check
     if (!clean)
         return ROWAN_ENOMEM;
     clean->common = common;
-    clean->live_percent = live_percent;
-    clean->checkpoints = checkpoints;
+    clean_tune(clean, live_percent, checkpoints);
     const int error = role_init(&clean->role, common, 0);
     if (error) {
         free(clean);
@@ -495,6 +494,13 @@ int clean_create(struct server_common *common, uint32_t live_percent, bool check
     }
     *out = clean;
     return 0;
+}
+
+void clean_tune(struct clean *clean, uint32_t live_percent, bool checkpoints)
+{
+    atomic_store_explicit(&clean->live_percent, live_percent, memory_order_relaxed);
+    atomic_store_explicit(&clean->checkpoints, checkpoints, memory_order_relaxed);
+    inbox_wake(&clean->role.inbox);
 }
 
 void clean_destroy(struct clean *clean)

@@ -21,6 +21,9 @@ enum { CLEAN_LIVE_PERCENT = 75, CLEAN_MAX_PERCENT = 95 };
 int clean_create(struct server_common *common, uint32_t live_percent, bool checkpoints,
                  struct clean **out);
 void clean_destroy(struct clean *clean);
+
+/* clean_tune: these two, from now on. Any thread. */
+void clean_tune(struct clean *clean, uint32_t live_percent, bool checkpoints);
 enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns);
 
 /* It is asked no questions. inbox_wake: there is little space. */

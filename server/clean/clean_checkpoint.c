@@ -158,7 +158,8 @@ static bool begin(struct clean *clean, uint64_t *wake_ns)
     const uint64_t periods = atomic_load_explicit(&clean->common->periods, memory_order_acquire);
     all->wanted |= periods != all->periods;
     all->periods = periods;
-    if (!clean->checkpoints || !all->wanted || all->asking)
+    if (!atomic_load_explicit(&clean->checkpoints, memory_order_relaxed) || !all->wanted ||
+        all->asking)
         return false;
     if (clean->now_ns < all->look_ns) {
         wake_at(wake_ns, all->look_ns);

@@ -48,11 +48,16 @@ static bool is_newest(const struct clean *clean, const struct newest *newest,
             (first <= clean->run && meta->allocation == newest->before[meta->owner_number]));
 }
 
+static uint32_t live_percent(const struct clean *clean)
+{
+    return atomic_load_explicit(&clean->live_percent, memory_order_relaxed);
+}
+
 /* A pass has found it. What costs much to clean is left alone while others write, or space is short. */
 static bool is_tidied(const struct clean *clean, uint64_t segment, double share)
 {
     return clean->tombstones.tidy[segment] &&
-           (share * 100 < clean->live_percent ||
+           (share * 100 < live_percent(clean) ||
             (clean->tombstones.quiet && clean_need(clean) != CLEAN_URGENT));
 }
 
@@ -71,7 +76,7 @@ static double worth(const struct clean *clean, enum clean_need need, uint64_t se
         return 0;
     if (need == CLEAN_URGENT)
         return 1 - share;
-    if (share * 100 >= clean->live_percent)
+    if (share * 100 >= live_percent(clean))
         return 0;
     const uint64_t newest = store_allocations(clean->common->store);
     return (1 - share) * (double)(newest - meta->allocation + 1) / (1 + share);

@@ -197,8 +197,8 @@ struct clean_checkpoint {
 
 struct clean {
     struct server_common *common;
-    uint32_t live_percent;
-    bool checkpoints; /* are to be written */
+    _Atomic uint32_t live_percent;
+    _Atomic bool checkpoints; /* are to be written */
     struct role role;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
     uint32_t owners[STORE_SHARD_IDS];            /* by id: the worker that leads it */

@@ -9,6 +9,7 @@
 #include "common/base/fault.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/cluster/settings.h"
 #include "proto/message.h"
 #include "server/control/control_state.h"
 
@@ -58,6 +59,7 @@ static void link_closed(struct control *control, struct control_link *link)
     control_query_forget(control, link);
     LIST_REMOVE(&control->links, link, place);
     control->link_count--;
+    free(link->login);
     free(link);
 }
 
@@ -114,6 +116,48 @@ static void link_refuse(struct control *control, struct control_link *link, int 
     fabric_conn_close(conn);
 }
 
+static const struct users *users_of(const struct control *control)
+{
+    return control->config ? control->config->users : NULL;
+}
+
+static enum login_step log_in(struct control *control, struct control_link *link, uint32_t tag,
+                              const Rowan__ControlMessage *message, int *error)
+{
+    const struct login_book book = {
+        .users = users_of(control),
+        .cover = control->config ? control->config->secret : NULL,
+    };
+    const enum login_step step = login_take(&link->login, &book, link->conn, tag, message, error);
+    if (step == LOGIN_FAILED) {
+        control->refused_logins++;
+        log_event(LOG_WARN, "login_refused", "user=%s error=%s",
+                  link->login ? link->login->words.name : "", error_name(*error));
+    }
+    return step;
+}
+
+/* Servers are let in by `admit`. */
+static int allow(struct control *control, const struct control_link *link,
+                 const Rowan__ControlMessage *message)
+{
+    const struct users *users = users_of(control);
+    const bool sets = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SET_SETTING;
+    const int error = link->peer ? 0
+                                 : users_allow(users, login_user(link->login, users),
+                                               sets ? USER_ADMIN : USER_READ);
+    control->refused_requests += error != 0;
+    return error;
+}
+
+static void answer_setting(const struct control *control, struct control_link *link, uint32_t tag,
+                           const Rowan__SetSetting *question)
+{
+    struct settings_answer answer;
+    settings_answer(control->options.settings, question, &answer);
+    control_send(link, tag, &answer.message);
+}
+
 static void link_message(struct control *control, const struct fabric_event *event)
 {
     struct control_link *link = event->conn->user;
@@ -125,8 +169,20 @@ static void link_message(struct control *control, const struct fabric_event *eve
         link_refuse(control, link, error);
         return;
     }
-    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS)
+    const enum login_step step = log_in(control, link, tag, message, &error);
+    if (step != LOGIN_NO_PART) {
+        control_free(message);
+        if (step == LOGIN_FAILED && error != ROWAN_ELOGIN)
+            link_refuse(control, link, error);
+        return;
+    }
+    error = allow(control, link, message);
+    if (error)
+        control_query_refuse(control, link, tag, error);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS)
         control_status_send(control, link, tag);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SET_SETTING)
+        answer_setting(control, link, tag, message->set_setting);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SETTLED_IS)
         control_settled_told(control, link, message->settled_is);
     else
@@ -277,6 +333,18 @@ void control_destroy(struct control *control)
     free(control->shards);
     free(control->address);
     free(control);
+}
+
+void control_tune(struct control *control, uint64_t stop_timeout_ns)
+{
+    control->options.stop_timeout_ns = stop_timeout_ns;
+}
+
+bool control_serves(const struct control *control)
+{
+    return control->config && control->zone &&
+           (control->config->lease_ms == 0 ||
+            (control->lease.holds && control->adoption.committed > 0));
 }
 
 struct fabric_endpoint *control_endpoint(struct control *control)

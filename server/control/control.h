@@ -7,12 +7,14 @@
 
 #include <stdint.h>
 
+#include "common/cluster/login.h"
 #include "common/reactor/reactor.h"
 #include "server/clean/clean.h"
 #include "server/common.h"
 #include "server/digest/digest.h"
 #include "server/worker/worker.h"
 
+struct config_live;
 struct control;
 
 struct control_options {
@@ -21,7 +23,11 @@ struct control_options {
     uint32_t workers, digests;
     uint32_t reactors;         /* threads; reported only */
     uint32_t landing_segments; /* posted at a time, 2 to 1024 */
+    struct login_secret
+        *cluster_key; /* to be let in by the manager; it outlives the role; NULL: there is none */
+    uint64_t stop_timeout_ns; /* how long a server that is asked to stop may wait for others */
     uint8_t boot_id[STORE_BOOT_ID_BYTES];
+    struct config_live *settings; /* that who asks may change; NULL: none */
 };
 
 /* `workers`, `digests`, `clean` and `roles`, which has all of these in that order, are borrowed and outlive the role.
@@ -33,6 +39,12 @@ int control_create(struct server_common *common, const struct control_options *o
 void control_destroy(struct control *control);
 
 poll_function control_poll;
+
+/* Of these options another one. On the role's thread. */
+void control_tune(struct control *control, uint64_t stop_timeout_ns);
+
+/* Has it a lease, or needs none, and was its configuration committed? */
+bool control_serves(const struct control *control);
 
 struct fabric_endpoint *control_endpoint(struct control *control);
 

@@ -11,6 +11,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/version.h"
 #include "server/control/control_state.h"
 
 /* --- talking to the CM --- */
@@ -56,6 +57,7 @@ static void join(struct control *control)
     body.formatted = control->config != NULL;
     body.registration_epoch = control->registration_epoch;
     body.stored_term = control->stored_term;
+    body.format = VERSION_CONFIGURATION_HIGHEST;
     body.without_ms = control_lease_without_ms(control);
     struct store_config stored;
     if (control->bring && store_config_read(control->common->pm, &stored) == 0) {
@@ -157,6 +159,8 @@ static void connect_to_cm(struct control *control, uint64_t *wake_ns)
 
 int control_config_hand_out(struct control *control)
 {
+    const struct users *users = control->config->users;
+    fabric_endpoint_secret(control->endpoint, control->config->secret, users && users->required);
     for (uint32_t i = 0; i < control->options.workers; i++) {
         struct command command = {.kind = COMMAND_CONFIG, .config = cluster_hold(control->config)};
         int error = command_push(&worker_role(control->workers[i])->inbox, &command);
@@ -270,6 +274,10 @@ static void apply_failure(struct control *control, const Rowan__Failure *failure
         return;
     }
     note_leader(control);
+    if (control->lease.leaves_ns) { /* J8: it is removed */
+        server_end(control->common);
+        return;
+    }
     if (error == ROWAN_EAGAIN && control_config_known(control))
         error = ROWAN_EREFUSED;
     if (error != ROWAN_EAGAIN) {
@@ -303,10 +311,60 @@ static void apply_configuration_is(struct control *control, uint32_t tag,
     }
     control->joined |= tag >= control->new_tag;
     int error = cluster_decode(is->configuration.data, is->configuration.len, &config);
-    if (error)
+    if (error == ROWAN_EINCOMPATIBLE)
+        server_fail(
+            control->common, error,
+            "the cluster's configuration has a format that this server does not read: start "
+            "a server of the configuration manager's version");
+    else if (error)
         log_event(LOG_WARN, "configuration_damaged", "error=%s", error_name(error));
     else
         apply_config(control, config);
+}
+
+static void cm_reached(struct control *control)
+{
+    control->cm_connected = true;
+    control->cm_leads = false;
+    control->registration_epoch = 0;
+    control->bring = false;
+    control_lease_connected(control);
+    report_anew(control);
+    join(control);
+    control_adopt_reconnected(control);
+}
+
+/* Without a configuration a wrong key is a mistake; with one, nothing that somebody else at a manager's address says ends it. */
+static void cm_refused(struct control *control, int error)
+{
+    if (error == ROWAN_ELOGIN && !control_config_known(control)) {
+        server_fail(control->common, error,
+                    "the configuration manager has another cluster key, or none: give it and all "
+                    "servers the same (cluster-key)");
+        return;
+    }
+    fabric_conn_close(control->cm_conn);
+    leave_cm(control, "cm_login_failed", error);
+}
+
+static void cm_begin(struct control *control)
+{
+    const int error =
+        login_begin(&control->cm_login, control->options.cluster_key, control->cm_conn);
+    if (error)
+        cm_refused(control, error);
+}
+
+/* Until it has shown that it has the key, too, nothing it says counts. */
+static void cm_log_in(struct control *control, const Rowan__ControlMessage *message)
+{
+    int error = 0;
+    const enum login_step step = login_go_on(&control->cm_login, control->options.cluster_key,
+                                             control->cm_conn, message, &error);
+    if (step == LOGIN_DONE)
+        cm_reached(control);
+    else if (step == LOGIN_FAILED)
+        cm_refused(control, error);
 }
 
 static void cm_message(struct control *control, const struct fabric_event *event)
@@ -320,7 +378,9 @@ static void cm_message(struct control *control, const struct fabric_event *event
         log_event(LOG_WARN, "cm_garbage", "error=%s", error_name(error));
         return;
     }
-    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE)
+    if (!control->cm_connected)
+        cm_log_in(control, message);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE)
         apply_failure(control, message->failure);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS)
         apply_configuration_is(control, tag, message->configuration_is);
@@ -333,15 +393,10 @@ static void cm_message(struct control *control, const struct fabric_event *event
 
 void control_config_event(struct control *control, const struct fabric_event *event)
 {
-    if (event->kind == FABRIC_CONNECTED) {
-        control->cm_connected = true;
-        control->cm_leads = false;
-        control->registration_epoch = 0;
-        control->bring = false;
-        control_lease_connected(control);
-        report_anew(control);
-        join(control);
-        control_adopt_reconnected(control);
+    if (event->kind == FABRIC_CONNECTED && control->options.cluster_key) {
+        cm_begin(control);
+    } else if (event->kind == FABRIC_CONNECTED) {
+        cm_reached(control);
     } else if (event->kind == FABRIC_CLOSED) {
         leave_cm(control, control->cm_connected ? "cm_lost" : "cm_connect_failed", event->error);
     } else if (event->kind == FABRIC_MESSAGE) {

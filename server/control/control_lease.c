@@ -10,11 +10,15 @@
  *  J2  Only the manager that the newest configuration names grants, and only its time is brought back to it: so for another
  *      one this server is not present from the moment that it knows of that configuration.
  *  J3  What was granted before holds until its end: a new manager waits for that.
+ *  J8  A server that is asked to stop serves on until its last lease is over, and renews it no more. Then it says that it
+ *      leaves: the manager need not wait to find it silent, and its backups take over as in a failover. It backs shards until
+ *      it is removed: so nobody waits for it. It ends when it is removed, or nobody is there to do that, or in time; and at once
+ *      when it is granted a lease nevertheless: an older manager does not know of that, and finds it silent the sooner.
  */
 #include "common/base/log.h"
 #include "server/control/control_state.h"
 
-enum { LEASE_PARTS = 16, LEASE_PARTS_HERE = 13, LEASE_RENEW = 4 };
+enum { LEASE_PARTS = 16, LEASE_PARTS_HERE = 13, LEASE_RENEW = 4, LEASES_TO_LEAVE = 4 };
 
 static uint64_t lease_length_ns(const struct cluster_config *config)
 {
@@ -81,7 +85,41 @@ static void renew(struct control *control, const struct cluster_config *config)
     body.manager_ns = lease->manager == config->manager ? lease->manager_ns : 0; /* J2 */
     lease->sent_ns[++lease->tag % LEASE_RENEWALS] = control->now_ns;             /* J1: not later */
     lease->renew_ns = control->now_ns + lease_length_ns(config) / LEASE_RENEW;
+    body.leaves = lease->leaves_ns > 0;
     (void)control_message_send(control->cm_conn, lease->tag, &CONTROL_MESSAGE(RENEW, renew, &body));
+}
+
+/* J8. Is it still to be waited for? */
+static bool is_missed(const struct control *control)
+{
+    const struct cluster_config *config = control->config;
+    uint32_t others = 0;
+    for (uint32_t i = 0; config && i < config->member_count; i++)
+        others += !config->members[i].kept && config->members[i].server != control->common->server;
+    return others > 0 && control->now_ns < control->lease.leaves_ns;
+}
+
+/* J8. True: the last lease still runs. */
+static bool leave(struct control *control, uint64_t *wake_ns)
+{
+    struct lease *lease = &control->lease;
+    const uint64_t granted_ns = granted_until_ns(control), now_ns = control->now_ns;
+    const bool holds = granted_ns != UINT64_MAX && now_ns < granted_ns;
+    if (lease->leaves_ns == 0) {
+        log_event(LOG_INFO, "stopping", "lease_ms=%lu", control_lease_left_ms(control));
+        lease->leaves_ns = holds ? now_ns + control->options.stop_timeout_ns : now_ns;
+    } else if (!holds && !lease->left) {
+        const uint64_t end_ns =
+            now_ns + LEASES_TO_LEAVE * lease_length_ns(control_config_known(control));
+        lease->leaves_ns = end_ns < lease->leaves_ns ? end_ns : lease->leaves_ns;
+        lease->renew_ns = now_ns;
+        lease->left = true;
+        lease->left_tag = lease->tag + 1;
+    }
+    if (!is_missed(control))
+        server_end(control->common);
+    wake_at(wake_ns, holds && granted_ns < lease->leaves_ns ? granted_ns : lease->leaves_ns);
+    return holds;
 }
 
 void control_lease_poll(struct control *control, uint64_t *wake_ns)
@@ -89,6 +127,9 @@ void control_lease_poll(struct control *control, uint64_t *wake_ns)
     const struct cluster_config *config = control_config_known(control);
     if (control->lease.since_ns == 0)
         control->lease.since_ns = control->now_ns;
+    if (atomic_load_explicit(&control->common->stop, memory_order_relaxed) &&
+        leave(control, wake_ns))
+        return;
     if (!config)
         return;
     const bool has_leases = config->lease_ms > 0;
@@ -138,7 +179,9 @@ void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseI
         return;
     lease->manager = is->manager;
     lease->manager_ns = is->manager_ns;
-    if (!is->granted || lease->tag - tag >= LEASE_RENEWALS)
+    if (is->granted && lease->left && tag - lease->left_tag < LEASE_RENEWALS) /* J8 */
+        server_end(control->common);
+    if (!is->granted || lease->leaves_ns || lease->tag - tag >= LEASE_RENEWALS)
         return;
     const uint64_t granted_ns = lease->sent_ns[tag % LEASE_RENEWALS] +
                                 lease_length_ns(config) / LEASE_PARTS * LEASE_PARTS_HERE;

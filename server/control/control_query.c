@@ -365,6 +365,10 @@ static void fill_counts(struct control *control, Rowan__ServerStatus *status)
         status->deletes += atomic_load_explicit(&counts->deletes, memory_order_relaxed);
         status->fill_left += atomic_load_explicit(&counts->fill_left, memory_order_relaxed);
         status->fill_rate += atomic_load_explicit(&counts->fill_rate, memory_order_relaxed);
+        status->refused_logins +=
+            atomic_load_explicit(&counts->refused_logins, memory_order_relaxed);
+        status->refused_requests +=
+            atomic_load_explicit(&counts->refused_requests, memory_order_relaxed);
         status->fill_waits += atomic_load_explicit(&counts->fill_waits, memory_order_relaxed);
     }
     for (uint32_t i = 0; i < control->options.digests; i++) {
@@ -434,6 +438,8 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     fill_space(control, status);
     status->full = atomic_load_explicit(&common->full, memory_order_relaxed);
     status->lease_left_ms = control_lease_left_ms(control);
+    status->refused_logins = control->refused_logins;
+    status->refused_requests = control->refused_requests;
     fill_counts(control, status);
 }
 

@@ -29,6 +29,7 @@ enum {
 /* A passive connection: a peer's worker, a client, a tool. */
 struct control_link {
     struct fabric_conn *conn;
+    struct login *login;          /* NULL: nobody has tried to log in */
     bool peer;                    /* of a server: to be told about space */
     uint32_t server, worker;      /* whose, if it is a peer's */
     bool space_sent;              /* the peer was told what our PM still takes */
@@ -55,7 +56,11 @@ struct lease {
     uint64_t renew_ns;                /* when the next is due */
     uint64_t manager, manager_ns;     /* the time that is to be brought back, and whose it is */
     bool holds;                       /* as it was logged */
-    uint64_t since_ns;                /* that is so */
+    uint64_t
+        leaves_ns;     /* the server was asked to stop: it ends then at the latest; 0: it was not */
+    bool left;         /* and its last lease is over: the manager is told */
+    uint32_t left_tag; /* by the renewal of this tag, and later ones */
+    uint64_t since_ns; /* that is so */
 };
 
 /* As of the last report. */
@@ -134,7 +139,8 @@ struct control {
 
     /* control_config.c */
     struct fabric_conn *cm_conn; /* NULL: not connected and not trying */
-    bool cm_connected;
+    bool cm_connected;           /* and logged in, where there is a key */
+    struct login_try cm_login;
     bool cm_leads;     /* as it has shown by an answer on this connection */
     bool joined;       /* the CM has answered the newest report with a configuration */
     uint32_t join_tag; /* of the last Join; 0: none. What nobody asked for has tag 0, too */
@@ -204,7 +210,8 @@ struct control {
         struct control_link *first, *last; /* by age */
     } links;
     uint32_t link_count;
-    uint32_t refusal_count; /* of all links */
+    uint64_t refused_logins, refused_requests; /* here; workers count their own */
+    uint32_t refusal_count;                    /* of all links */
     /* With the shards' owners, who free those that they do not return, or returned; NULL: free. */
     struct query *queries[CONTROL_MAX_QUERIES];
 };

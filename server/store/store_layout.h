@@ -133,8 +133,14 @@ void superblock_mend(struct pm *pm, const struct superblock *block);
 enum run_copy { RUN_UNUSED, RUN_WHOLE, RUN_DAMAGED };
 enum run_copy run_read(const struct pm *pm, unsigned copy, uint64_t parity, struct run_slot *slot);
 
-/* config_read: one copy of the configuration, that at `place`; its bytes lie behind the head. */
-enum config_copy { CONFIG_COPY_UNUSED, CONFIG_COPY_WHOLE, CONFIG_COPY_DAMAGED };
+/* config_read: one copy of the configuration, that at `place`; its bytes lie behind the head. It tells none of the last kind, which
+ * is whole, too. */
+enum config_copy {
+    CONFIG_COPY_UNUSED,
+    CONFIG_COPY_WHOLE,
+    CONFIG_COPY_DAMAGED,
+    CONFIG_COPY_OF_OTHER_VERSION
+};
 enum config_copy config_read(const struct pm *pm, uint64_t place, struct config_head *head);
 
 /* void_read: row `number` of the void table at `table`. TORN: by a crash before its fence, or damaged. */

@@ -46,17 +46,33 @@
 
 /* --- events --- */
 
-/* Which shard a request is for. */
+/* W14. Not inline: what is rare keeps out of the way of the rest. */
+static __attribute__((noinline)) void limit(struct worker *worker, struct request *request)
+{
+    const int error = worker_client_allow(worker, request->client, request);
+    if (!error)
+        return;
+    request->status = error;
+    request->shard = NULL;
+}
+
+/* Which shard a request is for, if its client may send it. */
 static void resolve(struct worker *worker, struct request *request)
 {
     request->shard = NULL;
     request->status = worker_find_shard(worker, &request->header, &request->shard);
+    if (request->client->limited)
+        limit(worker, request);
 }
 
 /* Garbage from a client ends its connection and nothing else. */
 static void client_message(struct worker *worker, struct client_link *client,
                            const struct fabric_event *event)
 {
+    if (message_type(event->data, event->bytes) == MESSAGE_CONTROL) {
+        worker_client_control(worker, client, event);
+        return;
+    }
     struct request *request = &worker->taken[worker->taken_count];
     if (!message_parse_request(event->data, event->bytes, &request->header, &request->key,
                                &request->value) ||
@@ -275,6 +291,7 @@ static void adopt_config(struct worker *worker, struct cluster_config *config)
 {
     struct cluster_config *before = worker->config;
     worker->config = config;
+    worker_client_users(worker);
     worker_epoch_adopt(worker, before);
     cluster_release(before);
 }
@@ -467,7 +484,7 @@ void worker_destroy(struct worker *worker)
     struct client_link *client;
     while ((client = worker->clients.first)) {
         LIST_REMOVE(&worker->clients, client, all);
-        free(client);
+        worker_client_free(client);
     }
     clients_fini(&worker->known);
     role_fini(&worker->role);
@@ -478,6 +495,7 @@ void worker_destroy(struct worker *worker)
     worker_fill_close(worker);
     write_table_fini(&worker->ops);
     cluster_release(worker->config);
+    users_release(worker->users);
     free(worker);
 }
 

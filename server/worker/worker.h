@@ -17,6 +17,7 @@ struct records_question;
 /* Counters since start. Written by the worker, read by anybody. */
 struct worker_counts {
     _Atomic uint64_t gets, puts, deletes;
+    _Atomic uint64_t refused_logins, refused_requests;
     _Atomic uint64_t fill_left,
         fill_rate,  /* objects that replicas lack which fill, and confirm a second */
         fill_waits; /* fillings that wait for memory or space */

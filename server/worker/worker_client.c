@@ -8,6 +8,8 @@
  *      told from a new write, and has no records.
  *  W10 A client that has records in a shard of this worker has an entry in `known`, so that it is
  *      forgotten when it has had no connection for CLIENTS_KEEP_NS.
+ *  W14 What a client may do is what the newest configuration that the worker has says of the user who has logged in on its
+ *      connection: `user` and `limited` are set anew with each that has other users.
  */
 #include "server/worker/worker_client.h"
 
@@ -17,9 +19,26 @@
 #include "common/base/error.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/cluster/login.h"
 #include "server/shard/records_question.h"
 #include "server/worker/worker_commit.h"
+#include "server/worker/worker_reply.h"
 #include "server/worker/worker_write.h"
+
+void worker_client_free(struct client_link *client)
+{
+    free(client->login);
+    free(client);
+}
+
+/* W14 */
+static void set_limits(const struct worker *worker, struct client_link *client)
+{
+    const struct user *user = login_user(client->login, worker->users);
+    client->user = user;
+    client->limited = user ? user->role < USER_WRITE || user->prefix_bytes > 0
+                           : worker->users && worker->users->required;
+}
 
 void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uint32_t id)
 {
@@ -40,6 +59,7 @@ void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uin
     client->conn = conn;
     client->id = id;
     conn->user = client;
+    set_limits(worker, client);
     LIST_APPEND(&worker->clients, client, all);
 }
 
@@ -84,8 +104,68 @@ void worker_client_reap(struct worker *worker, uint64_t now_ns)
         if (client->id)
             clients_leave(&worker->known, client->id, client, now_ns);
         LIST_REMOVE(&worker->clients, client, all);
-        free(client);
+        worker_client_free(client);
     }
+}
+
+/* --- who may do what --- */
+
+static void refuse(struct worker *worker, struct client_link *client, int error)
+{
+    const char *name = client->login ? client->login->words.name : "";
+    worker_count(&worker->counts.refused_logins);
+    log_event(LOG_WARN, "login_refused", "worker=%u client=%u user=%s error=%s", worker->number,
+              client->id, name, error_name(error));
+    if (error != ROWAN_ELOGIN)
+        worker_client_mark(worker, client);
+}
+
+void worker_client_control(struct worker *worker, struct client_link *client,
+                           const struct fabric_event *event)
+{
+    Rowan__ControlMessage *message;
+    uint32_t tag;
+    enum login_step step = LOGIN_NO_PART;
+    int error = control_decode(event->data, event->bytes, &tag, &message);
+    worker_release(client, event->message);
+    if (!error) {
+        const struct login_book book = {
+            .users = worker->users,
+            .cover = worker->config ? worker->config->secret : NULL,
+        };
+        step = login_take(&client->login, &book, client->conn, tag, message, &error);
+        control_free(message);
+    }
+    if (step == LOGIN_DONE)
+        set_limits(worker, client);
+    else if (step != LOGIN_GOES_ON)
+        refuse(worker, client, error ? error : ROWAN_EFORMAT);
+}
+
+void worker_client_users(struct worker *worker)
+{
+    if (users_equal(worker->users, worker->config->users))
+        return;
+    users_release(worker->users);
+    worker->users = users_hold(worker->config->users);
+    for (struct client_link *client = worker->clients.first; client; client = client->all.next) {
+        set_limits(worker, client);
+        if (client->login && client->login->done && !client->user)
+            worker_client_mark(worker, client);
+    }
+}
+
+int worker_client_allow(struct worker *worker, const struct client_link *client,
+                        const struct request *request)
+{
+    const struct message_request *header = &request->header;
+    int error = users_allow(worker->users, client->user,
+                            header->type == MESSAGE_GET ? USER_READ : USER_WRITE);
+    if (!error && client->user && !user_has_key(client->user, request->key, header->key_bytes))
+        error = ROWAN_EACCESS;
+    if (error)
+        worker_count(&worker->counts.refused_requests);
+    return error;
 }
 
 bool worker_client_may_ask(const struct client_link *client, const struct message_request *request)

@@ -27,6 +27,18 @@ bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake
 /* Answers some of what the cleaner has asked (server/shard/records_question.h). True: there were some. */
 bool worker_client_answer(struct worker *worker);
 
+void worker_client_free(struct client_link *client);
+
+/* A control message from a client: it logs in, or its connection ends. worker_client_users: the configuration has other users:
+ * who is not one of them any more, with the same secret, loses his connection. */
+void worker_client_control(struct worker *worker, struct client_link *client,
+                           const struct fabric_event *event);
+void worker_client_users(struct worker *worker);
+
+/* May the client do that? For one that is `limited`; else it may. 0, ROWAN_ELOGIN or ROWAN_EACCESS. */
+int worker_client_allow(struct worker *worker, const struct client_link *client,
+                        const struct request *request);
+
 /* Is the request one that the client of this connection may send? */
 bool worker_client_may_ask(const struct client_link *client, const struct message_request *request);
 

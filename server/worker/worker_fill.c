@@ -8,7 +8,8 @@
  *  Z6  What is not confirmed was not copied: it is sent again. A shard has one message on its way to a replica.
  *  Z7  Entries that were gathered and are not confirmed are held (reclaim.h).
  *
- * Clients go first: a poll does a short step of one fill after another, and rests while they ask (pace.h). A step of COPY
+ * Clients go first: a poll does a short step of one fill after another, and rests while they ask (pace.h). A message of COPY
+ * is sent when the one before has taken its time by the rate that is set, of all fills of the worker. A step of COPY
  * reads entries that the step before has prefetched.
  *
  *  COPY --(the walk over the index is over)--> RECORDS --(all are confirmed)--> LAST --(confirmed)--> DONE
@@ -65,7 +66,8 @@ struct fills {
     struct fill slots[FILLS];
     uint32_t turn; /* the slot whose turn it is */
     struct pace pace;
-    uint64_t confirmed; /* items of all slots, since the last look at the rate */
+    uint64_t sent_bytes, sent_ns; /* the last message of COPY */
+    uint64_t confirmed;           /* items of all slots, since the last look at the rate */
     uint64_t rate_ns;
 };
 
@@ -362,6 +364,17 @@ static bool is_stale(const struct fill *fill)
            place_of(fill) == shard->backup_count;
 }
 
+/* By the rate, which may have changed since the last message. */
+static bool may_copy(const struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+{
+    const struct fills *fills = worker->fills;
+    const uint64_t rate = atomic_load_explicit(&worker->common->fill_rate, memory_order_relaxed);
+    const uint64_t paid_ns = rate ? fills->sent_ns + fills->sent_bytes * NS_PER_S / rate : 0;
+    if (now_ns < paid_ns)
+        wake_at(wake_ns, paid_ns);
+    return now_ns >= paid_ns;
+}
+
 static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, uint64_t *wake_ns)
 {
     const struct worker_peer *peer = &worker->peers[fill->peer];
@@ -371,6 +384,8 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
         wake_at(wake_ns, fill->retry_ns);
         return false;
     }
+    if (fill->step == FILL_COPY && !may_copy(worker, now_ns, wake_ns))
+        return false;
     if (fill->step == FILL_DONE) {
         tell(worker, fill, now_ns);
         wake_at(wake_ns, fill->retry_ns);
@@ -379,6 +394,10 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
     const int error = fill->step == FILL_COPY           ? copy(worker, fill, peer)
                       : fill->step == FILL_RECORDS_STEP ? bring_records(worker, fill, peer)
                                                         : bring_last(worker, fill, peer);
+    if (!error && fill->step == FILL_COPY && fill->tag) {
+        worker->fills->sent_bytes = fill->blocks.bytes;
+        worker->fills->sent_ns = now_ns;
+    }
     if (!error)
         return true;
     if (error == ROWAN_ENOMEM) {

@@ -71,6 +71,8 @@ void worker_peer_configure(struct worker *worker)
                                                        .id = worker->common->server,
                                                        .role = worker->number,
                                                        .kind = FABRIC_SERVER});
+    fabric_endpoint_secret(worker->endpoint, config->secret,
+                           config->users && config->users->required);
     leave_out(worker);
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct member *member = &config->members[i];

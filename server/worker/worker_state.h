@@ -256,7 +256,8 @@ struct worker {
         struct client_link *first, *last;
     } clients;
     struct client_link *closing;
-    struct clients known;                /* by their ids, connected or not */
+    struct users *users;  /* as the configuration has them, one reference; NULL: none */
+    struct clients known; /* by their ids, connected or not */
     struct request taken[WORKER_EVENTS]; /* in this poll */
     uint32_t taken_count;
     uint32_t sample_in, sample_random;                /* requests until one is sampled (work.h) */

@@ -69,11 +69,14 @@ struct client_link {
     uint32_t id;              /* of the client, by the handshake; 0: none */
     struct write_list writes; /* its ops, oldest first */
     uint32_t ops;
-    uint32_t held;          /* requests whose answers found no room */
-    uint64_t blocked_batch; /* the worker's poll in which one last did */
-    uint64_t told_batch;    /* the last in which an answer that tells of data was put together */
-    uint64_t tried_round;   /* of held requests, in which its oldest one found no room */
-    bool closing;           /* marked for close: worker_client_mark */
+    uint32_t held;           /* requests whose answers found no room */
+    uint64_t blocked_batch;  /* the worker's poll in which one last did */
+    uint64_t told_batch;     /* the last in which an answer that tells of data was put together */
+    uint64_t tried_round;    /* of held requests, in which its oldest one found no room */
+    bool closing;            /* marked for close: worker_client_mark */
+    bool limited;            /* not everything is allowed: worker_client_allow says what */
+    const struct user *user; /* who has logged in, of the worker's `users`; NULL: nobody */
+    struct login *login;     /* NULL: nobody has tried to */
     struct client_link *closing_next;
     struct {
         struct client_link *next, *prev;

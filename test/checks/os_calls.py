@@ -28,6 +28,7 @@ SEAMS = (
     "common/base/config",
     "common/base/random",
     "common/base/version",
+    "common/cluster/login_file",
     "tools/",
 )
 
@@ -46,6 +47,7 @@ __asan_* __ubsan_* __tsan_* __sancov_*
 htonl htons ntohl ntohs
 setjmp longjmp _setjmp __sigsetjmp
 XXH* crc32_* protobuf_c_* json_* ini_*
+EVP_sha256 SHA256 HMAC PKCS5_PBKDF2_HMAC CRYPTO_memcmp OPENSSL_cleanse
 """.split()
 
 # These match a pattern above, but call the operating system.

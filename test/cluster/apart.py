@@ -143,8 +143,8 @@ class Cluster:
             return file.read()
 
     def end(self):
-        for child in self.children.values():
-            child.send_signal(signal.SIGTERM)
+        for name, child in self.children.items():  # SIGTERM would let servers leave one after the other
+            child.send_signal(signal.SIGINT if name[0] == "s" else signal.SIGTERM)
         codes = {}
         for name, child in self.children.items():
             try:

@@ -141,12 +141,15 @@ class Cluster:
             options = ("--lease-ms", "0", *options)  # a server that is killed is waited for
         self.options = options
         ends_with_us(self.directory)
-        done = rowan_local("start", "--dir", self.directory, *options, seconds=200)
+        done = self.start()
         tap.equal(done.code, 0, "rowan-local start:", done.both)
+
+    def start(self):
+        return rowan_local("start", "--dir", self.directory, *self.options, seconds=200)
 
     def start_again(self):
         """On the data that is there, with the options it was made with."""
-        done = rowan_local("start", "--dir", self.directory, *self.options, seconds=200)
+        done = self.start()
         tap.equal(done.code, 0, "rowan-local start on existing data:", done.both, self.last_logs())
 
     def last_logs(self):

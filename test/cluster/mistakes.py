@@ -2,6 +2,7 @@
 """Mistakes of an operator: each gets one sentence and the right exit code, and costs nobody else
 anything."""
 
+import contextlib
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from harness import (SOURCE, Cluster, environment, expect, processes_naming, pro
                      scratch, tap)  # fmt: skip
 
 import wire
+from local import ports
 
 
 SMALL = ("--pm-bytes", "64M", "--landing-segments", "4")
@@ -207,6 +209,26 @@ def what_is_planned_without_leases_or_for_no_number_is_refused():
         expect(cluster.rowan(*words), 2)
 
 
+@tap.case
+def a_setting_that_cannot_be_is_refused_by_who_has_it():
+    told = cluster.ok("--json", "set").json()
+    for words, pieces in (
+        (("2", "clean-below=96"), ("server 2", 'clean-below must be a number from 1 to 95, not "96"')),
+        (("log-level=loud",), ("must be one of error|warn|info|debug",)),
+        (("2", "speed=9"), ("unknown key speed; rowan-server --help lists the keys",)),
+        (("manager", "clean-below=60"), ("unknown key clean-below; rowan-cm --help lists the keys",)),
+        (("workers=2",), ("workers changes only at a restart",)),
+        (("manager", "lease-ms=500"), ("lease-ms does not change: it is fixed when the cluster is made",)),
+        (("9", "clean-below=60"), ("the cluster has no server 9",)),
+    ):
+        done = cluster.rowan("set", *words)
+        expect(done, 1, *pieces)
+        tap.equal(done.out, "")
+    tap.equal(cluster.ok("--json", "set").json(), told)
+    for words in (("s1", "clean-below=60"), ("0",), ("1", "clean-below"), ("=60",), ("a=1", "b=2"), ("1", "a=1", "b=2")):
+        expect(cluster.rowan("set", *words), 2, "--help")
+
+
 # --- rowan ---
 
 
@@ -240,27 +262,72 @@ def rowan_says_at_once_that_nobody_is_at_the_address_of_the_cm():
         tap.check(time.monotonic() - began < 2, words, "took", time.monotonic() - began, "s")
 
 
-@tap.case
-def a_cm_of_another_version_is_told_in_a_sentence():
-    listener = socket.create_server(("127.0.0.1", 0))
+@contextlib.contextmanager
+def another_cm(welcome, then=b""):
+    """The address of a CM that says this to everybody."""
+    listener, streams = socket.create_server(("127.0.0.1", 0)), []
 
-    def refuse():
+    def answer():
         while True:
             try:
-                stream, _ = listener.accept()
+                streams.append(listener.accept()[0])
             except OSError:
                 return
-            stream.recv(wire.GREETING_BYTES, socket.MSG_WAITALL)
-            welcome = bytearray(wire.greeting(purpose=3))
-            struct.pack_into("<i", welcome, 20, -29)  # ROWAN_EINCOMPATIBLE
-            stream.sendall(welcome)
-            stream.close()
+            streams[-1].recv(wire.GREETING_BYTES, socket.MSG_WAITALL)
+            streams[-1].sendall(welcome + then)
 
-    threading.Thread(target=refuse, daemon=True).start()
-    address = f"tcp:127.0.0.1:{listener.getsockname()[1]}"
-    for words in (("status",), ("--timeout-ms", "500", "get", "a")):
-        expect(run([program("rowan"), "--cm", address, *words]), 1, "a version that this program does not understand")
+    threading.Thread(target=answer, daemon=True).start()
+    yield f"tcp:127.0.0.1:{listener.getsockname()[1]}"
     listener.close()
+    for stream in streams:
+        stream.close()
+
+
+def says_that_it_is_another_version(address):
+    for words in (("--timeout-ms", "500", "status"), ("--timeout-ms", "500", "get", "a")):
+        expect(run([program("rowan"), "--cm", address, *words]), 1, "a version that this program does not understand")
+
+
+def refusing():
+    welcome = bytearray(wire.greeting(purpose=3))
+    struct.pack_into("<i", welcome, 20, -29)  # ROWAN_EINCOMPATIBLE
+    return another_cm(welcome)
+
+
+def telling_a_later_format():
+    later = wire.control("configuration_is", {1: wire.fields({1: 7, 9: 99})}, tag=0)
+    return another_cm(wire.greeting(purpose=3, peer=wire.CM, incarnation=1), wire.frame(later, 0))
+
+
+@tap.case
+def a_cm_of_another_version_is_told_in_a_sentence():
+    with refusing() as address:
+        says_that_it_is_another_version(address)
+
+
+@tap.case
+def a_configuration_of_a_later_format_is_told_in_a_sentence():
+    with telling_a_later_format() as address:
+        says_that_it_is_another_version(address)
+
+
+@tap.case
+def a_server_tells_of_a_cm_of_another_version_and_ends_with_a_configuration_of_a_later_format():
+    name = os.path.join(scratch(), "behind")
+    address = f"tcp:{ports.HOST}:{ports.assign([(name, 2)])[name]}"
+    words = [program("rowan-server"), "--server", "1", "--address", address, "--pm", name + ".pm", "--pm-bytes", "64M",
+             "--durability", "none", "--cm"]  # fmt: skip
+    with refusing() as address, open(name + ".log", "w+", encoding="utf-8") as log:
+        child = subprocess.Popen([*words, address], stdin=subprocess.DEVNULL, stderr=log)
+        try:
+            tap.wait_until(lambda: log.seek(0) or "cm_connect_failed" in log.read(), 20, "it says so")
+        finally:
+            child.terminate()
+            child.wait()
+        log.seek(0)
+        tap.contains(log.read(), "a version that this program does not understand")
+    with telling_a_later_format() as address:
+        expect(run([*words, address], seconds=30), 1, "a format that this server does not read")
 
 
 @tap.case

@@ -7,11 +7,13 @@ ROWAN_SEED: runs a failed one again."""
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
 from failing import Failing
 from harness import DIVISOR, environment, expect, leader, program, rowan_local, tap
+from local import process
 
 REPLICAS = 2
 MANY = 100_000 * min(DIVISOR, 4)  # records: filling takes longer than to see it
@@ -120,6 +122,20 @@ def lives(*options):
         tap.contains(said[9 - done[0]], "there are 1 servers for the 2 replicas")
         tap.equal(cluster.holders(), {second, 9 - done[0]})
         cluster.goes_on("in the end")
+
+
+@tap.case
+def each_server_is_asked_to_stop_and_others_take_its_place():
+    with Planned("asked") as cluster:
+        for number in cluster.dice.sample((1, 2, 3), 3):
+            handle = process.Handle(cluster.processes()[f"s{number}"])
+            handle.send(signal.SIGTERM)
+            tap.check(handle.ended(30), f"server {number} does not end: ", cluster.last_logs())
+            handle.close()
+            tap.check(number not in cluster.known()[2], f"server {number} ended before others had its place: ", cluster.last_logs())
+            cluster.goes_on(f"server {number} was asked to stop")
+            cluster.restart(number)
+            cluster.wait_until_whole()
 
 
 @tap.case

@@ -165,11 +165,11 @@ class Load:
     it waits for its first connection; a run that could not start says so, and another is started."""
 
     def __init__(self, cluster, records, seconds=4, timeout_ms=10000, wrap=lambda words: words,
-                 may_not_start=False):  # fmt: skip
+                 may_not_start=False, more=()):  # fmt: skip
         self.command = wrap([
             program("rowan-ycsb"), "--dir", cluster.directory, "--workload", "a", "--records",
             str(records), "--threads", "1", "--depth", "8", "--json", "--seconds", str(seconds),
-            "--timeout-ms", str(timeout_ms),
+            "--timeout-ms", str(timeout_ms), *more,
         ])  # fmt: skip
         self.may_not_start = may_not_start
         self.ending = False

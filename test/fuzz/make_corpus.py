@@ -138,6 +138,8 @@ def controls():
     write('control', 'waiting', control(4, blob(2, bytes([2, 3]))))
     write('control', 'bring', control(4, number(3, 7) + number(4, 1)))
     write('control', 'get_checksum', control(7, number(1, 5)))
+    write('control', 'set_setting', control(25, blob(1, b'percent') + blob(2, b'60')))
+    write('control', 'settings_are', control(26, blob(1, blob(1, b'level') + blob(2, b'c')) + blob(2, b'/etc/p.conf')))
     write('control', 'failure', control(11, number(1, 14) + blob(2, b'not a member')))
 
 

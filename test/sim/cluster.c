@@ -10,11 +10,12 @@
 #include "common/base/error.h"
 #include "test/sim/journal.h"
 
-#define CM_ADDRESS     "sim:cm"
-#define RIVAL_ADDRESS  "sim:rival"
-#define MANAGERS       CM_ADDRESS "," RIVAL_ADDRESS
-#define START_LIMIT_NS (10 * NS_PER_S)
-#define SETTLE_NS      (200 * NS_PER_MS) /* for the servers to find each other */
+#define CM_ADDRESS      "sim:cm"
+#define RIVAL_ADDRESS   "sim:rival"
+#define MANAGERS        CM_ADDRESS "," RIVAL_ADDRESS
+#define START_LIMIT_NS  (10 * NS_PER_S)
+#define SETTLE_NS       (200 * NS_PER_MS) /* for the servers to find each other */
+#define STOP_TIMEOUT_NS (3 * NS_PER_S)
 
 /* --- putting together --- */
 
@@ -414,7 +415,8 @@ void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
                                             .workers = options->workers,
                                             .digests = options->digests,
                                             .reactors = reactors,
-                                            .landing_segments = options->landing_segments};
+                                            .landing_segments = options->landing_segments,
+                                            .stop_timeout_ns = STOP_TIMEOUT_NS};
     memcpy(server_options.boot_id, &server->boots, sizeof server->boots);
     error = server_create(&server_options, server->fabric, &server->pm->pm, &server->server);
     if (error)

@@ -30,6 +30,7 @@ enum {
     DRAWS = 8,     /* of a fault, until one can begin */
     MAX_HASTY = 2, /* in a row */
     CALM_LEASES = 12,
+    ASKED_IN = 4, /* of the ends of servers, where others take their place */
 };
 
 #define REST_NS  (500 * NS_PER_MS)
@@ -256,18 +257,27 @@ static void end_and_start(struct nemesis *nemesis)
     }
 }
 
-/* N3: one that was removed while it was away has ended when it hears so. */
+/* N3: one that was removed while it was away has ended when it hears so, or that was asked to stop. */
 static void replace_removed(struct nemesis *nemesis)
 {
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
         const struct server *server = nemesis->cluster->servers[i].server;
-        if (!server || server_error(server) != ROWAN_EREMOVED)
+        if (!server || (server_error(server) != ROWAN_EREMOVED && !server_has_stopped(server)))
             continue;
-        nemesis->counts.removed++;
+        nemesis->counts.removed += server_error(server) != 0;
+        nemesis->counts.stopped += server_error(server) == 0;
         kill_one(nemesis, i);
         if (nemesis->start_ns[i] < nemesis->due_ns)
             nemesis->due_ns = nemesis->start_ns[i];
     }
+}
+
+/* It ends in time, or is killed. */
+static void ask_to_stop(struct nemesis *nemesis, uint32_t index)
+{
+    struct sim_server *server = &nemesis->cluster->servers[index];
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, server->process.name, "is asked to stop");
+    server_stop(server->server);
 }
 
 static bool begin_kill(struct nemesis *nemesis, enum nemesis_fault fault, uint32_t index)
@@ -282,6 +292,8 @@ static bool begin_kill(struct nemesis *nemesis, enum nemesis_fault fault, uint32
         return false;
     if (fault == NEMESIS_KILL_ALL)
         kill_all(nemesis);
+    else if (nemesis_replaces(nemesis) && nemesis_one_in(nemesis, ASKED_IN))
+        ask_to_stop(nemesis, index);
     else
         kill_one(nemesis, index);
     return true;

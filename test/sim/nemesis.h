@@ -60,6 +60,7 @@ struct nemesis_counts {
     uint64_t partitions;
     uint64_t planned;      /* changes of shards, by NEMESIS_PLAN */
     uint64_t removed;      /* servers that were replaced while they ran */
+    uint64_t stopped;      /* that were asked to, and whose place others took */
     uint64_t emptied;      /* PMs that were lost */
     uint64_t readdressed;  /* servers that came back elsewhere */
     uint64_t power_losses; /* of hosts on which something was not durable */

@@ -63,6 +63,7 @@ static void add(struct run_counts *sum, const struct run_counts *more)
     sum->refilled += more->refilled;
     sum->split_off += more->split_off;
     sum->nemesis.removed += more->nemesis.removed;
+    sum->nemesis.stopped += more->nemesis.stopped;
     sum->nemesis.planned += more->nemesis.planned;
     sum->nemesis.emptied += more->nemesis.emptied;
     sum->nemesis.readdressed += more->nemesis.readdressed;
@@ -197,17 +198,17 @@ static void tell_sum(const struct seeds *seeds)
            " tombstones gone; %" PRIu64 " starts from checkpoints; %" PRIu64
            " shards got another primary, %" PRIu64 " replicas filled, %" PRIu64
            " shards split off, %" PRIu64 " servers removed while they ran, %" PRIu64
-           " planned changes, %" PRIu64 " PMs lost, %" PRIu64 " new addresses; %" PRIu64
-           " rounds; %.0f simulated seconds, %.1f in a wall "
+           " asked to stop, %" PRIu64 " planned changes, %" PRIu64 " PMs lost, %" PRIu64
+           " new addresses; %" PRIu64 " rounds; %.0f simulated seconds, %.1f in a wall "
            "second; trace hash %016" PRIx64 "\n",
            seeds->done, seeds->failures, sum->operations, sum->unknown, sum->rejected,
            sum->nemesis.faults, sum->nemesis.crashes, sum->nemesis.partitions,
            sum->nemesis.power_losses, sum->nemesis.flips, sum->network.torn,
            sum->nemesis.lost_fences, sum->losses, sum->turned_back, sum->fault_sites, sum->splits,
            sum->longs, sum->joined, sum->cleaned, sum->tombstones, sum->from_checkpoint,
-           sum->promoted, sum->refilled, sum->split_off, sum->nemesis.removed, sum->nemesis.planned,
-           sum->nemesis.emptied, sum->nemesis.readdressed, sum->rounds, simulated_s,
-           simulated_s / took_s, hash);
+           sum->promoted, sum->refilled, sum->split_off, sum->nemesis.removed, sum->nemesis.stopped,
+           sum->nemesis.planned, sum->nemesis.emptied, sum->nemesis.readdressed, sum->rounds,
+           simulated_s, simulated_s / took_s, hash);
     if (seeds->options->mutant != MUTANT_COUNT)
         printf("the mutant's place was reached %" PRIu64 " times\n", sum->mutant);
 }

@@ -37,7 +37,7 @@ def nor_does_one_in_which_servers_are_replaced():
     harness.show(found.out)
     tap.equal(found.code, 0, found.err)
     if harness.DIVISOR == 1:
-        for what in ("shards got another primary", "replicas filled", "servers removed while they ran", "PMs lost",
+        for what in ("shards got another primary", "replicas filled", "servers removed while they ran", "asked to stop", "PMs lost",
                      "new addresses"):  # fmt: skip
             tap.check(found.number(what) > 0, what)
 

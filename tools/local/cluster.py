@@ -26,6 +26,7 @@ START_SECONDS = 120
 SCAN_BYTES_A_SECOND = 128 << 20  # of a start on data on a slow disk
 STOP_SECONDS = 15
 TELL_SECONDS = 2  # from one line about a long start to the next
+LOG_BYTES = "32M"  # of a process, half of them in the log before
 MOST_ADDRESS_BYTES = 255  # CLUSTER_MAX_ADDRESS_BYTES
 LARGEST_SERVER = 64
 MOST_REPLICAS = 7  # CLUSTER_MAX_REPLICAS
@@ -108,7 +109,7 @@ def check_directory(options):
             f"{directory} holds PM files and no cluster.json, which tells what they belong to; restore "
             "it, or name another directory with --dir (nothing was touched)"
         )
-    elif names - {"log"}:
+    elif names - {"log", "cluster-key"}:
         raise Failure(
             f"{directory} is not empty and holds no cluster; name another directory with --dir"
         )
@@ -172,6 +173,12 @@ def given_arguments(options, *names):
     return [word for name, value in given if value for word in (settings.flag(name), str(value))]
 
 
+def key_arguments(options):
+    """The cluster's key, if the operator has put one there."""
+    path = os.path.join(options.directory, "cluster-key")
+    return ["--cluster-key", path] if os.path.exists(path) else []
+
+
 def coord_arguments(options):
     if options.coord == "zookeeper":
         return ["--zookeeper", zookeeper.ensemble(options)]
@@ -194,11 +201,13 @@ def cm_command(options, programs, name):
         "--address", options.addresses[name],
         "--coord", options.coord,
         *coord_arguments(options),
+        *key_arguments(options),
         "--cluster-servers", servers,
         "--replicas", str(options.replicas),
         "--shards", str(options.shards),
         *(["--recover"] if options.recover else []),
         "--lease-ms", str(options.lease_ms),
+        "--log-bytes", LOG_BYTES,
         *given_arguments(options, "verbs_device"),
     ]  # fmt: skip
 
@@ -210,10 +219,12 @@ def server_command(options, programs, server, place):
         "--server", str(server),
         "--cm", list_of_managers(options),
         "--address", options.addresses[f"s{server}"],
+        *key_arguments(options),
         "--pm", path,
         "--pm-offset", str(offset),
         "--pm-bytes", str(options.pm_bytes),
         "--durability", options.durability,
+        "--log-bytes", LOG_BYTES,
         *spin_arguments(options),
         *given_arguments(options, "verbs_device", "verbs_receive", "workers", "digests", "reactors",
                          "landing_segments", "clean_below", "checkpoints"),

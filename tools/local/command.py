@@ -20,7 +20,8 @@ DURABILITY_MEANING = {
 
 EPILOG = """\
 Files: DIR/cm (the addresses of the CMs; `rowan` run inside DIR or with --dir DIR finds it), DIR/log,
-DIR/s1.pm and so on (the data), DIR/run (only while it runs). In a directory that holds a stopped or
+DIR/s1.pm and so on (the data), DIR/run (only while it runs), DIR/cluster-key (if you put one there: the secret by
+which servers and managers know each other, rowan-cm --help). In a directory that holds a stopped or
 killed cluster, start goes on from its data: --servers, --replicas, --shards, --coord,
 --zookeepers, --lease-ms, --pm and --pm-bytes are as they were then, and the others too if they are not given.
 Exit codes: 0 done, 1 failed, 2 usage."""
@@ -249,7 +250,7 @@ def do_start(options, programs):
 def do_stop(options, programs):
     count, killed = cluster.stop(options.directory)
     for name in killed:
-        print(f"rowan-local: {name} did not end on SIGTERM and was killed", file=sys.stderr)
+        print(f"rowan-local: {name} did not end on SIGINT and was killed", file=sys.stderr)
     found = {"directory": options.directory, "stopped": count, "killed": killed}
     report(
         options, found,

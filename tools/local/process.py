@@ -188,14 +188,14 @@ class Handle:
 
 
 def end_all(processes, seconds):
-    """Ends processes by SIGTERM, and by SIGKILL what has not ended in time. Returns the names of
+    """Ends processes by SIGINT (SIGTERM would let a server leave its shards to others first), and by SIGKILL what has not ended in time. Returns the names of
     those that had to be killed."""
     handles = [Handle(process) for process in processes]
     for handle in handles:
-        # A stopped process would not get SIGTERM. To others SIGCONT does harm: at exit a leak sanitizer
+        # A stopped process would not get the signal. To others SIGCONT does harm: at exit a leak sanitizer
         # stops its process to read it, and would wait for ever after SIGCONT.
         stopped = handle.process.state() == "stopped"
-        handle.send(signal.SIGTERM)
+        handle.send(signal.SIGINT)
         if stopped:
             handle.send(signal.SIGCONT)
     deadline = time.monotonic() + seconds

@@ -144,6 +144,8 @@ static int checker_open(struct checker *checker, const struct check_options *opt
     }
     rowan_options_init(&rowan_options);
     rowan_options.cm = options->cm;
+    rowan_options.user = options->user;
+    rowan_options.secret_file = options->secret_file;
     rowan_options.depth = options->depth;
     rowan_options.timeout_ms = options->timeout_ms;
     error = rowan_open(&rowan_options, &checker->rowan);

@@ -7,6 +7,7 @@
 
 struct check_options {
     const char *cm;
+    const char *user, *secret_file; /* "": nobody logs in */
     const char *path;
     uint32_t depth, timeout_ms;
     bool json;

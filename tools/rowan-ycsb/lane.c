@@ -236,6 +236,8 @@ int lane_open(struct ycsb_lane *lane)
 
     rowan_options_init(&options);
     options.cm = lane->options->cm;
+    options.user = lane->options->user;
+    options.secret_file = lane->options->secret_file;
     options.depth = lane->options->depth;
     options.timeout_ms = lane->options->timeout_ms;
     options.open_timeout_ms = OPEN_TIMEOUT_MS;

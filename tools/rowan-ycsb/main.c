@@ -16,7 +16,7 @@
 enum { MAX_SECONDS = 1000000 };
 
 struct ycsb_settings {
-    const char *cm, *dir, *workload, *profile, *seconds, *acked;
+    const char *cm, *dir, *user, *secret_file, *workload, *profile, *seconds, *acked;
     uint64_t records, operations, threads, connections, rate, depth, distribution, seed, timeout_ms,
         spin_us;
     bool json;
@@ -37,6 +37,7 @@ static const struct config_key keys[] = {
      "addresses of the configuration managers, with commas between them"},
     {"dir", CONFIG_STRING, FIELD(dir), "", 0, 0, NULL,
      "or the directory of a rowan-local cluster; without both: the current directory"},
+    TOOL_LOGIN_KEYS(FIELD(user), FIELD(secret_file)),
     {"workload", CONFIG_STRING, FIELD(workload), "", 0, 0, NULL,
      "load (each record once), a (50 % writes), b (5 % writes) or c (reads); required"},
     {"profile", CONFIG_STRING, FIELD(profile), "zippydb", 0, 0, NULL,
@@ -115,7 +116,8 @@ static int apply_workload(const struct ycsb_settings *settings, struct run_optio
 static int run(const struct run_options *options, bool json)
 {
     struct report_cluster cluster;
-    int error = report_cluster_get(options->cm, &cluster);
+    int error = report_cluster_get(
+        &(struct admin_access){options->cm, options->user, options->secret_file}, &cluster);
 
     if (error)
         return tool_failed(options->cm, error);
@@ -150,6 +152,8 @@ static int command_run(const struct ycsb_settings *settings)
 {
     char cm[MANAGERS_LIST_BYTES];
     struct run_options options = {.cm = cm,
+                                  .user = settings->user,
+                                  .secret_file = settings->secret_file,
                                   .records = settings->records,
                                   .threads = (uint32_t)settings->threads,
                                   .connections = (uint32_t)settings->connections,
@@ -195,6 +199,8 @@ static int begin(void *of, int argc, char **argv)
     if (!admin_find_cm(settings->cm, settings->dir, cm, sizeof cm))
         return EXIT_FAILED;
     return check_run(&(struct check_options){.cm = cm,
+                                             .user = settings->user,
+                                             .secret_file = settings->secret_file,
                                              .path = argv[1],
                                              .depth = (uint32_t)settings->depth,
                                              .timeout_ms = (uint32_t)settings->timeout_ms,

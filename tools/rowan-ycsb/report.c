@@ -32,12 +32,12 @@ static void merge_word(char *out, size_t out_bytes, const char *word)
         snprintf(out, out_bytes, "mixed");
 }
 
-int report_cluster_get(const char *cm, struct report_cluster *out)
+int report_cluster_get(const struct admin_access *access, struct report_cluster *out)
 {
     struct report_cluster found = {0};
     struct admin_status status;
     struct admin *admin;
-    int error = admin_open(cm, ASK_TIMEOUT_MS * NS_PER_MS, &admin, NULL);
+    int error = admin_open(access, ASK_TIMEOUT_MS * NS_PER_MS, &admin, NULL);
 
     if (error)
         return error;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tools/admin.h"
 #include "tools/rowan-ycsb/runner.h"
 
 /* The cluster's properties, which are printed beside the figures. */
@@ -16,7 +17,7 @@ struct report_cluster {
 
 /* report_cluster_get: asks the cluster. Errors: those of admin_open; ROWAN_EUNREACHABLE when no server
  * answers. */
-int report_cluster_get(const char *cm, struct report_cluster *out);
+int report_cluster_get(const struct admin_access *access, struct report_cluster *out);
 
 /* Prints to standard output. Errors: ROWAN_EIO, ROWAN_ENOMEM. */
 int report_print(const struct run_options *options, const struct report_cluster *cluster,

@@ -16,7 +16,8 @@ enum { RUN_MAX_THREADS = 256, RUN_MAX_LANES = 256, RUN_MAX_CONNECTIONS = 4096, R
 
 struct run_options {
     const char *cm;
-    const char *name; /* of the workload, for the progress line */
+    const char *user, *secret_file; /* "": nobody logs in */
+    const char *name;               /* of the workload, for the progress line */
     const struct profile *profile;
     const struct zipf *zipf; /* NULL: uniform */
     bool load;               /* each record once, in order */

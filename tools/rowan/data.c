@@ -29,6 +29,8 @@ static int open_session(const struct rowan_settings *settings, const char *comma
     struct rowan_options options;
     rowan_options_init(&options);
     options.cm = settings->cm;
+    options.user = settings->user;
+    options.secret_file = settings->secret_file;
     options.depth = 1;
     options.timeout_ms = (uint32_t)settings->timeout_ms;
     options.open_timeout_ms = (uint32_t)command_open_ms(settings);

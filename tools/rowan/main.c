@@ -18,13 +18,16 @@ static const struct config_key keys[] = {
      "addresses of the configuration managers, with commas between them"},
     {"dir", CONFIG_STRING, FIELD(dir), "", 0, 0, NULL,
      "or the directory of a rowan-local cluster; without both: the current directory"},
+    TOOL_LOGIN_KEYS(FIELD(user), FIELD(secret_file)),
     {"value-file", CONFIG_STRING, FIELD(value_file), "", 0, 0, NULL,
      "put: file that holds the value"},
     {"timeout-ms", CONFIG_U64, FIELD(timeout_ms), "0", 0, 3600 * 1000, NULL,
      "how long to try, in milliseconds, verify each shard; 0: 10000, verify 30000; at most 60000 "
      "but for status, shards and verify"},
     {"wait", CONFIG_BOOL, FIELD(wait), "no", 0, 0, NULL,
-     "drain, move, split: until that is over, with progress on standard error"},
+     "drain, move, split: until that is over; shards: until each has all its replicas; with "
+     "progress "
+     "on standard error"},
     {"json", CONFIG_BOOL, FIELD(json), "no", 0, 0, NULL, "print one JSON object and nothing else"},
 };
 
@@ -45,10 +48,20 @@ static const struct config_spec spec = {
         "  move SHARD FROM TO   a replica, with the lead if FROM has it\n"
         "  split SHARD [SLOT]   in two, at SLOT, or where that halves its load\n"
         "  balance on|off|dry-run   whether shards move by their load; at first they do\n"
+        "  set             settings that change while servers and managers run\n"
+        "  set [ID|manager] KEY=VALUE   one of them, until the next start, of a server, all "
+        "managers, "
+        "or all servers\n"
+        "  user list | add NAME read|write|admin FILE [PREFIX] | remove NAME   who may log in; "
+        "FILE has\n"
+        "                  the secret, and gets a new one if it is not there\n"
+        "  login required|open   whether who has not logged in may do nothing, or everything\n"
         "Exit code: 0 done, 1 failed, 2 usage.",
-    .positional = "get KEY | put KEY VALUE | put KEY --value-file FILE | del KEY | status | shards "
-                  "| verify | add ID | drain ID | remove ID | move SHARD FROM TO "
-                  "| split SHARD [SLOT] | balance on|off|dry-run",
+    .positional =
+        "get KEY | put KEY VALUE | put KEY --value-file FILE | del KEY | status | shards "
+        "| verify | add ID | drain ID | remove ID | move SHARD FROM TO "
+        "| split SHARD [SLOT] | balance on|off|dry-run | set [WHOM] [KEY=VALUE] | user ... "
+        "| login required|open",
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],
 };
@@ -68,6 +81,8 @@ static const struct command commands[] = {
     {"add", 2, 0, 10000, command_plan},        {"drain", 2, 0, 10000, command_plan},
     {"remove", 2, 0, 10000, command_plan},     {"move", 4, 0, 10000, command_move},
     {"balance", 2, 0, 10000, command_balance}, {"split", 2, 1, 10000, command_split},
+    {"user", 2, 4, 10000, command_user},       {"login", 2, 0, 10000, command_login},
+    {"set", 1, 2, 10000, command_set},
 };
 
 uint64_t command_open_ms(const struct rowan_settings *settings)
@@ -79,7 +94,8 @@ int command_connect(const struct rowan_settings *settings, const char *command, 
                     struct admin_missing *missing)
 {
     *missing = (struct admin_missing){0};
-    int error = admin_open(settings->cm, command_open_ms(settings) * NS_PER_MS, out, missing);
+    const struct admin_access access = {settings->cm, settings->user, settings->secret_file};
+    int error = admin_open(&access, command_open_ms(settings) * NS_PER_MS, out, missing);
     if (error && error != ROWAN_EAGAIN)
         tool_say("%s: %s: %s", command, settings->cm, error_sentence(error));
     if (error != ROWAN_EAGAIN)
@@ -112,6 +128,8 @@ static int run(void *of, int argc, char **argv)
                                        : "too many words");
     if (words > 1 && settings->timeout_ms > ROWAN_MAX_TIMEOUT_MS)
         return tool_usage("--timeout-ms: at most 60000 but for status, shards and verify");
+    if (!tool_login_is_right(settings->user, settings->secret_file))
+        return EXIT_USAGE;
     if (settings->timeout_ms == 0)
         settings->timeout_ms = command->timeout_ms;
     if (!admin_find_cm(settings->cm, settings->dir, cm, sizeof cm))

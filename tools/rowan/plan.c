@@ -75,6 +75,33 @@ static int wait_for(struct admin *admin, const Rowan__Plan *plan, under_way *goe
     return error;
 }
 
+/* Some shard has fewer replicas than it should, or is about to change. */
+static bool is_lacking(const struct cluster_config *config, const Rowan__Plan *plan, char *line)
+{
+    uint32_t lacking = 0;
+    (void)plan;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        const struct shard *shard = &config->shards[i];
+        lacking += shard->split == SPLIT_PARENT || shard_is_kept(config, shard) ||
+                   (shard->split == SPLIT_NONE &&
+                    (1 + shard->backup_count < config->replicas || shard->filling_count > 0));
+    }
+    snprintf(line, LINE_BYTES, "shards: %u of %u lack replicas, or change", lacking,
+             config->served_count);
+    return lacking > 0;
+}
+
+int command_wait_whole(const struct rowan_settings *settings, const char *command)
+{
+    struct admin_missing missing;
+    struct admin *admin;
+    if (command_connect(settings, command, &admin, &missing))
+        return EXIT_FAILED;
+    const int error = wait_for(admin, NULL, is_lacking);
+    admin_close(admin);
+    return error ? tool_say("%s: %s", command, error_sentence(error)) : EXIT_DONE;
+}
+
 /* Stored by the manager, and seen through if `wait` says so; then told. */
 static int carry_out(const struct rowan_settings *settings, const char *command,
                      const Rowan__Plan *plan, under_way *goes_on,
@@ -116,7 +143,7 @@ int command_plan(const struct rowan_settings *settings, char **words)
     if (!parse_number(words[1], CLUSTER_MAX_SERVER, &plan.server) || plan.server == 0)
         return tool_usage("a server is named by its number");
     if (settings->wait && plan.kind != ROWAN__PLAN__KIND__DRAIN)
-        return tool_usage("--wait is for drain, move and split");
+        return tool_usage("--wait is for drain, move, split and shards");
     return carry_out(settings, words[0], &plan, is_draining, print_outcome);
 }
 

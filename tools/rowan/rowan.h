@@ -8,8 +8,9 @@
 struct rowan_settings {
     const char *cm;
     const char *dir;
-    const char *value_file; /* "": the value is on the command line */
-    uint64_t timeout_ms;    /* never 0 when a command gets it */
+    const char *user, *secret_file; /* both empty: nobody logs in */
+    const char *value_file;         /* "": the value is on the command line */
+    uint64_t timeout_ms;            /* never 0 when a command gets it */
     bool json;
     bool wait;
 };
@@ -20,7 +21,11 @@ typedef int command_function(const struct rowan_settings *settings, char **words
 command_function command_get, command_put, command_del;                      /* data.c */
 command_function command_status, command_shards;                             /* status.c */
 command_function command_verify;                                             /* verify.c */
+command_function command_set;                                                /* set.c */
 command_function command_plan, command_move, command_split, command_balance; /* plan.c */
+command_function command_user, command_login;                                /* users.c */
+/* Until each shard has all its replicas, and none moves or is split. An exit code. */
+int command_wait_whole(const struct rowan_settings *settings, const char *command);
 
 /* Shards that a server leads, is a full backup of, or fills. */
 struct share {

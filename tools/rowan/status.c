@@ -460,7 +460,8 @@ int command_shards(const struct rowan_settings *settings, char **words)
 {
     struct view view;
     int code = EXIT_DONE;
-    if (view_open(settings, words[0], &view))
+    if ((settings->wait && command_wait_whole(settings, words[0])) ||
+        view_open(settings, words[0], &view))
         return EXIT_FAILED;
     if (!settings->json)
         print_shards(&view);

@@ -171,6 +171,7 @@ struct tcp_conn {
     uint64_t token;
     union tcp_address address; /* active */
 
+    uint64_t nonce; /* of the active side's proof */
     uint32_t greeting_got;
     struct tcp_greeting greeting; /* being received */
 

@@ -4,8 +4,8 @@
  *   active                                     passive
  *   connect, hello (who I am)           ->     admit, or refuse and close
  *                                       <-     welcome (who I am, error, zone, token)
- *   with a zone: connect, hello (token) ->     finds the connection by the token
- *                                       <-     welcome on that socket
+ *   with a zone: connect, hello (token, ->     finds the connection by the token, checks the proof
+ *                proof)                 <-     welcome on that socket (proof)
  *   CONNECTED                                  ACCEPTED
  *
  * 1. A handshake takes at most TCP_HANDSHAKE_NS. One that fails at the passive side ends silently.
@@ -22,6 +22,8 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/base/random.h"
 #include "common/fabric/tcp/tcp.h"
 
 /* --- a connection's memory and sockets --- */
@@ -97,6 +99,33 @@ static struct tcp_greeting greeting_make(const struct tcp_conn *conn, enum tcp_g
                                  .kind = kind,
                                  .token = conn->token,
                                  .identity = greeting_pack(&conn->endpoint->base.base.identity)};
+}
+
+/* fabric_endpoint_secret. Without one, or memory, all zeros, which nobody takes for a proof. */
+static void sign(const struct tcp_conn *conn, struct tcp_greeting *greeting)
+{
+    const struct fabric_endpoint *endpoint = &conn->endpoint->base.base;
+    uint8_t mac[MAC_BYTES];
+
+    memset(greeting->mac, 0, sizeof greeting->mac);
+    if (endpoint->has_secret &&
+        mac_make(endpoint->secret, sizeof endpoint->secret, greeting, sizeof *greeting, mac))
+        memcpy(greeting->mac, mac, sizeof mac);
+}
+
+/* With that nonce. True, too, where nobody asks for it. */
+static bool is_signed(const struct tcp_conn *conn, const struct tcp_greeting *greeting,
+                      uint64_t nonce)
+{
+    const struct fabric_endpoint *endpoint = &conn->endpoint->base.base;
+    struct tcp_greeting copy = *greeting;
+    uint8_t mac[MAC_BYTES];
+
+    memset(copy.mac, 0, sizeof copy.mac);
+    return !endpoint->demands_secret ||
+           (copy.nonce == nonce &&
+            mac_make(endpoint->secret, sizeof endpoint->secret, &copy, sizeof copy, mac) &&
+            mac_equal(mac, greeting->mac));
 }
 
 /* It is the first that the socket sends, so it fits, or the peer has gone. */
@@ -179,10 +208,15 @@ int tcp_connect(struct fabric_endpoint *base, const char *text, uint32_t index, 
  * connection here, with the peer's reason, because that may be ROWAN_EAGAIN: the caller takes it for "no answer yet". */
 static int greet(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_greeting_kind kind)
 {
-    const struct tcp_greeting hello = greeting_make(conn, kind);
+    struct tcp_greeting hello = greeting_make(conn, kind);
     int error = ROWAN_EAGAIN;
 
     if (!socket->said_hello && (socket->readable || socket->writable)) {
+        if (kind == GREETING_BLOCKS) {
+            random_entropy(&conn->nonce, sizeof conn->nonce);
+            hello.nonce = conn->nonce;
+            sign(conn, &hello);
+        }
         if (!socket->writable || !greeting_send(socket->fd, &hello))
             return ROWAN_EUNREACHABLE;
         socket->said_hello = true;
@@ -219,6 +253,8 @@ static void step_active(struct tcp_conn *conn)
     }
     if (!error && conn->base.state == CONN_JOINING) {
         error = greet(conn, &conn->blocks, GREETING_BLOCKS);
+        if (!error && !is_signed(conn, &conn->greeting, conn->nonce))
+            error = ROWAN_EUNREACHABLE;
         if (!error) {
             conn->base.base.has_zone = true;
             conn_opened(&conn->base);
@@ -249,7 +285,7 @@ static void answer_messages(struct tcp_conn *conn, int error)
         error = greeting_unpack(&endpoint->base.base, &conn->greeting.identity, &conn->base.peer);
     if (!error)
         error = admit(conn);
-    if (!error)
+    if (!error && !(endpoint->zone && conn->base.peer.kind == FABRIC_SERVER))
         conn_supersede(&conn->base);
     if (!error && endpoint->zone && conn->base.peer.kind == FABRIC_SERVER) {
         error = landing_create(conn);
@@ -268,7 +304,19 @@ static void answer_messages(struct tcp_conn *conn, int error)
     }
 }
 
-/* The socket becomes the second one of the connection that its token names. */
+/* The proof, of the same one that said hello on the first socket. */
+static bool is_proved(const struct tcp_conn *first, const struct tcp_greeting *hello)
+{
+    const struct greeting_identity *who = &hello->identity;
+    return is_signed(first, hello, hello->nonce) &&
+           (!first->endpoint->base.base.demands_secret ||
+            (who->kind == (uint32_t)first->base.peer.kind && who->id == first->base.peer.id &&
+             who->role == first->base.peer.role &&
+             who->incarnation == first->base.peer.incarnation));
+}
+
+/* The socket becomes the second one of the connection that its token names. F11: only who has proved that he is that server ends
+ * its older connection. */
 static void answer_blocks(struct tcp_conn *conn)
 {
     struct tcp_greeting welcome;
@@ -277,10 +325,19 @@ static void answer_blocks(struct tcp_conn *conn)
         if (first->base.active || first->base.state != CONN_JOINING ||
             first->token != conn->greeting.token)
             continue;
+        if (!is_proved(first, &conn->greeting)) {
+            log_event(LOG_WARN, "peer_refused",
+                      "server=%u reason=\"it has not the cluster's secret\"", first->base.peer.id);
+            conn_end(&first->base);
+            break;
+        }
+        conn_supersede(&first->base);
         first->blocks = (struct tcp_socket){.fd = conn->messages.fd, .writable = true};
         conn->messages.fd = -1;
         tcp_widen(first->blocks.fd, SOCKET_BLOCKS);
         welcome = greeting_make(first, GREETING_WELCOME);
+        welcome.nonce = conn->greeting.nonce;
+        sign(first, &welcome);
         if (conn_watch(first, first->blocks.fd, SOCKET_BLOCKS, true) == 0 &&
             greeting_send(first->blocks.fd, &welcome))
             conn_opened(&first->base);

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/auth/mac.h"
 #include "common/fabric/greeting.h"
 
 #define TCP_MAGIC UINT64_C(0x314e41574f524354) /* "TCROWAN1" */
@@ -30,12 +31,17 @@ struct tcp_greeting {
     struct greeting_identity identity;
     uint32_t zone; /* welcome: 1: a second socket for blocks is expected */
     uint32_t zero;
-    uint64_t reserved[6];
+    /* On a socket for blocks: that the sender has the cluster's secret. Its HMAC-SHA-256 of all of the greeting, with zeros here; so
+     * the token makes each hello another one, and the nonce, chosen by the hello and repeated by the welcome, each welcome. */
+    uint64_t nonce;
+    uint8_t mac[MAC_BYTES];
+    uint64_t reserved;
 };
 
 static_assert(sizeof(struct tcp_greeting) == 128, "a greeting is 128 bytes");
 static_assert(offsetof(struct tcp_greeting, token) == 24, "golden offset");
 static_assert(offsetof(struct tcp_greeting, identity) == 32, "golden offset");
+static_assert(offsetof(struct tcp_greeting, mac) == 88, "golden offset");
 
 #define TCP_MESSAGE_MAGIC UINT32_C(0x47534d52) /* "RMSG" */
 

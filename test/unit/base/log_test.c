@@ -1,8 +1,10 @@
 /* Standard error goes to a file while a test runs; log lines and a failed assert are read there. */
 #define TEST_FIXTURE catch_stderr, release_stderr
 
+#include <fcntl.h>
 #include <regex.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "common/base/assert.h"
@@ -20,6 +22,7 @@ static int catch_stderr(void **state)
     real_stderr = dup(STDERR_FILENO);
     if (file == NULL || real_stderr < 0 || dup2(fileno(file), STDERR_FILENO) < 0)
         return -1;
+    log_open(0);
     log_set_level(LOG_INFO);
     log_set_node("");
     return 0;
@@ -73,6 +76,78 @@ TEST(the_nodes_name_is_in_every_line)
     log_set_node("server-1");
     log_event(LOG_INFO, "started", "port=%d", 1);
     assert_caught(TIME "info started node=server-1 port=1\n$");
+}
+
+TEST(a_line_for_the_journal_has_a_priority_and_no_time)
+{
+    struct stat status;
+    char stream[64];
+    assert_int_equal(fstat(STDERR_FILENO, &status), 0);
+    snprintf(stream, sizeof stream, "%lu:%lu", status.st_dev, status.st_ino);
+    setenv("JOURNAL_STREAM", stream, 1);
+    log_open(0);
+    log_event(LOG_WARN, "segment_sealed", "shard=%u", 3U);
+    log_event(LOG_ERROR, "stopped", "");
+    assert_string_equal(caught(), "<4>segment_sealed shard=3\n<3>stopped\n");
+    snprintf(stream, sizeof stream, "%lu:%lu", status.st_dev, status.st_ino + 1); /* another's */
+    setenv("JOURNAL_STREAM", stream, 1);
+    log_open(0);
+    log_event(LOG_INFO, "started", "");
+    assert_caught("\n[0-9]{4}-.*Z info started\n$");
+    unsetenv("JOURNAL_STREAM");
+}
+
+static long size_of(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 ? status.st_size : -1;
+}
+
+TEST(a_file_and_its_predecessor_have_no_more_bytes_than_they_may)
+{
+    enum { MOST = 4000, LINES = 200, LINE = 60 };
+    char path[] = "/tmp/rowan-log-XXXXXX", old[sizeof path + 2], last[64] = "";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+    close(fd);
+    snprintf(old, sizeof old, "%s.1", path);
+    log_open(MOST);
+    for (unsigned i = 0; i < LINES; i++)
+        log_event(LOG_INFO, "line", "number=%u", i);
+    assert_in_range(size_of(old), MOST / 2, MOST / 2 + LINE);
+    assert_in_range(size_of(path), 1, MOST / 2 + LINE);
+    FILE *const found = fopen(path, "r");
+    assert_non_null(found);
+    assert_int_equal(fseek(found, -11, SEEK_END), 0);
+    assert_non_null(fgets(last, sizeof last, found));
+    assert_string_equal(last, "number=199\n");
+    fclose(found);
+    unlink(path);
+    unlink(old);
+}
+
+TEST(a_file_that_grew_gets_its_limit_later)
+{
+    char path[] = "/tmp/rowan-log-XXXXXX", old[sizeof path + 2];
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+    close(fd);
+    snprintf(old, sizeof old, "%s.1", path);
+    log_open(0);
+    for (unsigned i = 0; i < 100; i++)
+        log_event(LOG_INFO, "line", "number=%u", i);
+    assert_int_equal(size_of(old), -1);
+    log_limit(2000); /* it has more than half of that already */
+    log_event(LOG_INFO, "last", "number=%u", 100U);
+    assert_true(size_of(old) > 2000);
+    log_event(LOG_INFO, "first", "number=%u", 101U);
+    assert_in_range(size_of(path), 1, 100);
+    log_limit(0);
+    for (unsigned i = 0; i < 100; i++)
+        log_event(LOG_INFO, "line", "number=%u", i);
+    assert_true(size_of(path) > 2000);
+    unlink(path);
+    unlink(old);
 }
 
 TEST(lines_above_the_level_are_dropped)

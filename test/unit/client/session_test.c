@@ -374,6 +374,24 @@ TEST(a_session_that_is_put_off_by_the_cm_has_timed_out)
     assert_true(session_ready(session));
 }
 
+TEST(a_configuration_of_a_later_format_is_told_to_who_opens_a_session_and_ends_no_other)
+{
+    struct session_options options = {.depth = 1, .timeout_ns = 1};
+    struct session *session;
+
+    stage.later_format = true;
+    stage_push(&stage, stage_config(6));
+    stage_run(&stage);
+    assert_int_equal(session_config(stage.session)->term, 5);
+    assert_non_null(fake_find(stage.fake, STAGE_CM, 0));
+    session_destroy(stage.session);
+    assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &session), 0);
+    stage.session = session;
+    stage_run(&stage);
+    assert_false(session_ready(session));
+    assert_int_equal(session_error(session), ROWAN_EINCOMPATIBLE);
+}
+
 TEST(without_a_configuration_a_session_is_not_ready)
 {
     struct session_options options = {.depth = 1, .timeout_ns = 1};

@@ -1,6 +1,7 @@
 /* Drives a session against the fake fabric. CM requests are answered here; those to servers wait
  * for the test in fake->sent. */
 #include "stage.h"
+#include "common/base/version.h"
 #include "common/cluster/control.h"
 #include "test/lib/asserts.h"
 
@@ -54,8 +55,13 @@ static void send_config(struct stage *stage, struct fake_conn *conn, uint32_t ta
 
     if (stage->config && stage->config->term > known_term) {
         is.configuration.data = bytes;
-        is.configuration.len = cluster_encode(stage->config, false, bytes, sizeof bytes);
+        is.configuration.len = cluster_encode(stage->config, false, bytes, sizeof bytes - 2);
         assert_true(is.configuration.len > 0);
+        if (stage->later_format) { /* field 9; the last one counts */
+            memcpy(bytes + is.configuration.len,
+                   (const uint8_t[]){0x48, VERSION_CONFIGURATION_HIGHEST + 1}, 2);
+            is.configuration.len += 2;
+        }
     }
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS;
     message.configuration_is = &is;

@@ -16,6 +16,7 @@ struct stage {
     uint32_t ids;                  /* given so far */
     uint32_t asked_config;         /* how often the CM was asked */
     bool cm_silent;
+    bool later_format;  /* of the configurations that are told from now on */
     const char *leader; /* of the CMs, the address of the one that leads; NULL: none does */
     int id_error;       /* what the CM says to who asks for an id; 0: it gives one */
     uint64_t now_ns, wake_ns;

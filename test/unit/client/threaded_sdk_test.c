@@ -260,9 +260,9 @@ TEST(opening_tells_what_is_wrong)
     options.depth = 0;
     assert_int_equal(rowan_open(&options, &other), ROWAN_EINVALID);
     options.depth = 1;
-    options.reserved[6] = 1;
+    options.reserved[3] = 1;
     assert_int_equal(rowan_open(&options, &other), ROWAN_EINVALID);
-    options.reserved[6] = 0;
+    options.reserved[3] = 0;
     assert_int_equal(rowan_open(NULL, &other), ROWAN_EINVALID);
     assert_int_equal(rowan_open(&options, NULL), ROWAN_EINVALID);
     assert_int_equal(rowan_open(&options, &other), 0);
@@ -273,7 +273,7 @@ TEST_WITH(errors_have_names_and_sentences, NULL, NULL)
 {
     assert_string_equal(rowan_error_sentence(ROWAN_ENOTFOUND), "not found");
     assert_string_equal(rowan_error_name(ROWAN_EPERMISSION), "ROWAN_EPERMISSION");
-    for (int error = 0; error >= ROWAN_EREMOVED; error--)
+    for (int error = 0; error >= ROWAN_EACCESS; error--)
         assert_true(strlen(rowan_error_sentence(error)) > 3);
     assert_non_null(rowan_error_sentence(-1000));
     assert_true(strlen(rowan_version()) >= 5);

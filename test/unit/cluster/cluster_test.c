@@ -293,6 +293,7 @@ static void assert_same(const struct cluster_config *a, const struct cluster_con
     }
     assert_memory_equal(a->shards, b->shards, a->shard_count * sizeof a->shards[0]);
     assert_memory_equal(a->shard_of_slot, b->shard_of_slot, sizeof a->shard_of_slot);
+    assert_true(users_equal(a->users, b->users));
 }
 
 TEST(what_is_encoded_decodes_to_the_same)
@@ -307,6 +308,63 @@ TEST(what_is_encoded_decodes_to_the_same)
     assert_ptr_equal(cluster_shard(decoded, 3), &decoded->shards[1]);
     assert_int_equal(cluster_seed(decoded), crc32c(0, config->secret, CLUSTER_SECRET_BYTES));
     cluster_release(decoded);
+}
+
+static struct users *many_users(uint32_t number)
+{
+    struct users *users = users_create(number);
+    assert_non_null(users);
+    for (uint32_t i = 0; i < number; i++) {
+        struct user *user = &users->list[i];
+        snprintf(user->name, sizeof user->name, "%032u", i);
+        user->role = USER_ADMIN;
+        user->prefix_bytes = USER_PREFIX_BYTES;
+        memset(user->prefix, 0xff, sizeof user->prefix);
+        memset(&user->verifier, 0xff, sizeof user->verifier);
+        user->verifier.rounds = SCRAM_MAX_ROUNDS;
+    }
+    users->required = number > 0;
+    return users;
+}
+
+TEST(users_go_with_the_secret_only_and_older_versions_read_what_has_none)
+{
+    struct cluster_config *decoded, *copy;
+    static const uint8_t format_3[] = {0x48, 3}, format_1[] = {0x48, 1}; /* field 9 */
+    config->users = many_users(2);
+    count = cluster_encode(config, true, bytes, sizeof bytes);
+    assert_non_null(memmem(bytes, count, format_3, 2));
+    assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);
+    assert_same(config, decoded);
+    copy = cluster_copy(decoded);
+    cluster_release(decoded);
+    assert_same(config, copy);
+    cluster_release(copy);
+    for (size_t cut = 0; cut < count; cut++) {
+        if (!cluster_decode(bytes, cut, &decoded))
+            cluster_release(decoded); /* behind a whole part */
+    }
+    count = cluster_encode(config, false, bytes, sizeof bytes);
+    assert_non_null(memmem(bytes, count, format_1, 2));
+    assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);
+    assert_null(decoded->users);
+    cluster_release(decoded);
+}
+
+TEST(users_that_are_not_right_are_refused)
+{
+    struct cluster_config *decoded;
+    config->users = many_users(2);
+    config->users->list[1] = config->users->list[0];
+    assert_int_equal(cluster_finish(config), ROWAN_EFORMAT);
+    count = cluster_encode(config, true, bytes, sizeof bytes);
+    assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_EFORMAT);
+    config->users->list[1].verifier.rounds = 1;
+    count = cluster_encode(config, true, bytes, sizeof bytes);
+    assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_EFORMAT);
+    config->users->count = 0; /* and logins required */
+    count = cluster_encode(config, true, bytes, sizeof bytes);
+    assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_EFORMAT);
 }
 
 TEST(a_split_decodes_and_is_copied_to_the_same)
@@ -403,6 +461,7 @@ static struct cluster_config *largest(void)
     made->balance = BALANCE_DRY_RUN;
     made->next_shard = CLUSTER_MAX_SHARDS - 1;
     made->epoch_floor = CLUSTER_MAX_EPOCH;
+    made->users = many_users(USERS_MAX);
     for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
         struct member *member = &made->members[i];
         member->server = CLUSTER_MAX_SERVER - CLUSTER_MAX_MEMBERS + 1 + i;
@@ -489,9 +548,9 @@ TEST(a_secret_of_another_length_is_refused)
 TEST(a_configuration_of_another_format_is_not_called_damaged)
 {
     struct cluster_config *decoded = NULL;
-    for (uint8_t format = 0; format <= 3; format++) {
+    for (uint8_t format = 0; format <= 4; format++) {
         memcpy(bytes + count, (const uint8_t[]){0x48, format}, 2);
-        int error = format > 2 ? ROWAN_EINCOMPATIBLE : ROWAN_OK; /* 0: as if it were not there */
+        int error = format > 3 ? ROWAN_EINCOMPATIBLE : ROWAN_OK; /* 0: as if it were not there */
         assert_int_equal(cluster_decode(bytes, count + 2, &decoded), error);
         if (!error)
             cluster_release(decoded);

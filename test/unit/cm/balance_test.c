@@ -233,6 +233,22 @@ TEST(a_target_without_space_is_passed_over_and_told_once)
     assert_int_equal(next(&field), BALANCE_NOTHING);
 }
 
+TEST(a_threshold_that_is_set_decides_from_when_on_a_server_is_overloaded)
+{
+    const uint32_t led[] = {300, 150, 150, 60, 130, 130}; /* server 1 is 15 % above the average */
+    tell(&field, led, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_NOTHING);
+    field.now_ns += 3 * NS_PER_S;
+    tell(&field, led, MEMBERS, 1);
+    assert_int_equal(next(&field), BALANCE_NOTHING);
+    field.balance.above = 10;
+    for (unsigned i = 0; i < 6 && next(&field) != BALANCE_DECIDED; i++) {
+        field.now_ns += NS_PER_S / 2;
+        tell(&field, led, MEMBERS, 1);
+    }
+    assert_int_equal(field.plan.server, 1);
+}
+
 TEST(a_shard_rests_behind_a_change)
 {
     const uint32_t led[] = {600, 0, 0, 0, 0, 0};

@@ -2,6 +2,7 @@
 #define TEST_FIXTURE setup, teardown
 
 #include "common/base/error.h"
+#include "common/base/version.h"
 #include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 #include "test/lib/wait.h"
@@ -241,6 +242,30 @@ TEST(what_was_lost_is_made_anew_from_what_servers_bring_and_not_from_garbage)
     assert_int_equal(failed_error, ROWAN_EDAMAGED);
 }
 
+/* Behind it comes another field 9, which counts. */
+static size_t of_a_later_format(uint8_t *bytes, size_t count)
+{
+    memcpy(bytes + count, (const uint8_t[]){0x48, VERSION_CONFIGURATION_HIGHEST + 1}, 2);
+    return count + 2;
+}
+
+TEST(a_server_that_brings_a_configuration_of_a_later_format_is_told_so)
+{
+    uint8_t bytes[1024];
+    make_cluster();
+    const size_t count = cluster_encode(cm_config(manager), true, bytes, sizeof bytes - 2);
+    stored[0] = (ProtobufCBinaryData){.len = of_a_later_format(bytes, count), .data = bytes};
+    connect_now(&peers[2], FABRIC_SERVER);
+    peers[2].bring = true;
+    send_join_of(&peers[2], 35, 1, (char[]){"shm"}, 77);
+    await_answer(&peers[2]);
+    assert_failure(&peers[2], 35, ROWAN_EINCOMPATIBLE);
+    stored[0] = (ProtobufCBinaryData){.len = 0};
+    send_get(&peers[0], 36, 0);
+    await_answer(&peers[0]);
+    cluster_release(configuration_of(&peers[0], 36));
+}
+
 TEST(a_peer_of_another_cluster_is_not_let_in)
 {
     make_cluster();
@@ -316,6 +341,31 @@ TEST(a_damaged_configuration_stops_the_manager)
     assert_int_equal(failed_error, ROWAN_EFORMAT);
     uint64_t wake_ns = WAKE_NEVER;
     assert_int_equal(cm_poll(manager, 1, &wake_ns), POLL_IDLE);
+}
+
+static void note_stored(void *context, int error, uint64_t version)
+{
+    assert_int_equal(error, 0);
+    *(uint64_t *)context = version;
+}
+
+TEST(a_stored_configuration_of_a_later_format_stops_the_manager)
+{
+    uint8_t bytes[1024];
+    uint64_t version = 0, wake_ns = WAKE_NEVER;
+    struct coord *writer;
+    make_cluster();
+    const size_t count = cluster_encode(cm_config(manager), true, bytes, sizeof bytes - 2);
+    stop_manager();
+    assert_int_equal(unlink(temp_dir_at(&dir, "coord/value")), 0);
+    assert_int_equal(coord_open_file(temp_dir_at(&dir, "coord"), NULL, &writer), 0);
+    assert_int_equal(
+        coord_cas(writer, 0, bytes, of_a_later_format(bytes, count), note_stored, &version), 0);
+    assert_true(WAIT_FOR((coord_poll(writer, 0, &wake_ns), version != 0)));
+    coord_close(writer);
+    start_manager();
+    assert_true(WAIT_FOR((poll_some(0), cm_error(manager) != 0)));
+    assert_int_equal(failed_error, ROWAN_EINCOMPATIBLE);
 }
 
 TEST(whatever_call_fails_a_manager_that_cannot_start_leaves_its_place_to_the_next)

@@ -123,6 +123,27 @@ TEST(a_member_that_is_silent_for_two_leases_is_removed)
                         "term=2 ms=200 removed=3 kept=- promoted=8 unserved=0");
 }
 
+/* Its last lease was granted only now: nobody waits for the end of that either. */
+TEST(a_member_that_leaves_is_removed_at_once_and_its_lease_is_not_waited_for)
+{
+    struct world *world = committed_cluster();
+    run(world, ALL, world->now_ns + LEASE / 4);
+    const uint64_t now_ns = world->now_ns;
+    const struct world_renewal leaves = {
+        .term = 1, .manager = 7001, .manager_ns = now_ns, .leaves = true};
+    world_renew(world, 3, 9, &leaves);
+    world_round(world, now_ns);
+    assert_true(world->storing);
+    world_settle(world);
+    assert_int_equal(cm_state_config(world->state)->member_count, 2);
+    assert_failure(world_last(world, 3), ROWAN_EREMOVED, "was removed");
+    assert_string_equal(world_warning(world, "server_silent"), "server=3(leaves)");
+    world_adopt(world, 1, 2);
+    world_adopt(world, 2, 2);
+    world_round(world, now_ns);
+    assert_int_equal(committed(world, 2), FIRST_TWO);
+}
+
 /* Else the second would get shards of the first, and be removed next. */
 TEST(nobody_is_removed_while_another_one_may_be_silent_too)
 {

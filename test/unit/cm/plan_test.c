@@ -13,11 +13,14 @@ static const struct cluster_config *in_force(const struct world *world)
     return cm_state_config(world->state);
 }
 
+static bool keyless;
+
 /* As committed_cluster, with two replicas of each shard. */
 static struct world *two_replicas(void)
 {
     struct cm_state_options options = options_of(7001);
     options.replicas = 2;
+    options.keyed = !keyless;
     memset(last, 0, sizeof last);
     struct world *world = world_create(world_store, &options);
     world->now_ns = NS_PER_S;
@@ -32,13 +35,14 @@ static struct world *two_replicas(void)
 
 static void plan(struct world *world, enum cm_plan_kind kind, uint32_t server)
 {
-    world_plan(world, TOOL, TAG, (struct cm_plan){kind, server, 0, 0});
+    world_plan(world, TOOL, TAG, (struct cm_plan){.kind = kind, .server = server});
     world_settle(world);
 }
 
 static void move(struct world *world, uint32_t shard, uint32_t from, uint32_t to)
 {
-    world_plan(world, TOOL, TAG, (struct cm_plan){CM_PLAN_MOVE, from, shard, to});
+    world_plan(world, TOOL, TAG,
+               (struct cm_plan){.kind = CM_PLAN_MOVE, .server = from, .shard = shard, .to = to});
     world_settle(world);
     run(world, ALL, world->now_ns + LEASE / 4 + 1);
 }
@@ -342,7 +346,7 @@ TEST(a_shard_is_split_when_every_replica_of_it_says_that_it_has_copied)
     struct world *world = two_replicas();
     const struct shard before = *row_of(world, 4);
     const uint32_t count = in_force(world)->shard_count;
-    world_plan(world, TOOL, TAG, (struct cm_plan){CM_PLAN_SPLIT, 0, 4, 0});
+    world_plan(world, TOOL, TAG, (struct cm_plan){.kind = CM_PLAN_SPLIT, .shard = 4});
     world_settle(world);
     assert_done(world);
     assert_null(row_of(world, (uint16_t)(count + 2)));
@@ -364,6 +368,24 @@ TEST(a_shard_is_split_when_every_replica_of_it_says_that_it_has_copied)
     assert_int_equal(in_force(world)->shard_count, count + 2);
     commit(world, ALL);
     assert_true(in_force(world)->shard_count == count + 1 && !row_of(world, 4));
+}
+
+TEST(how_many_shards_there_may_be_changes_while_it_runs)
+{
+    struct world *world = two_replicas();
+    struct cm_state_options options = {.max_shards = 24}; /* there are so many */
+    const struct cm_plan split = {
+        .kind = CM_PLAN_SPLIT, .shard = 5, .to = in_force(world)->shards[5].first_slot + 1};
+    cm_state_tune(world->state, &options);
+    world_plan(world, TOOL, TAG, split);
+    world_settle(world);
+    assert_refused(world, "24 shards already");
+    options.max_shards = 25;
+    cm_state_tune(world->state, &options);
+    world_plan(world, TOOL, TAG, split);
+    world_settle(world);
+    assert_done(world);
+    assert_int_equal(in_force(world)->served_count, 25);
 }
 
 TEST(the_last_server_of_the_list_stays)
@@ -436,6 +458,76 @@ TEST(a_backup_that_its_primary_does_not_reach_leaves_that_shard_while_it_is_so)
     run(world, ALL, world->now_ns + LEASE);
     assert_string_equal(world_warning(world, "sends_incomplete"), "server=1 to=-");
     assert_true(shard_has_filling(&in_force(world)->shards[0], 2));
+}
+
+/* --- users --- */
+
+static void plan_user(struct world *world, enum cm_plan_kind kind, const char *name, uint8_t role)
+{
+    struct cm_plan plan = {.kind = kind,
+                           .user = {.role = role, .verifier.rounds = SCRAM_MIN_ROUNDS}};
+    strcpy(plan.user.name, name);
+    world_plan(world, TOOL, TAG, plan);
+    world_settle(world);
+}
+
+static void plan_login(struct world *world, uint32_t required)
+{
+    world_plan(world, TOOL, TAG, (struct cm_plan){.kind = CM_PLAN_LOGIN, .to = required});
+    world_settle(world);
+}
+
+TEST(users_are_stored_and_the_last_admin_stays_while_logins_are_required)
+{
+    struct world *world = two_replicas();
+    plan_login(world, 1);
+    assert_refused(world, "somebody must be an admin");
+    plan_user(world, CM_PLAN_USER, "ann", USER_ADMIN);
+    assert_done(world);
+    plan_login(world, 1);
+    assert_done(world);
+    assert_true(in_force(world)->users->required);
+    plan_user(world, CM_PLAN_NO_USER, "ann", 0);
+    assert_refused(world, "without ann nobody would be an admin");
+    plan_user(world, CM_PLAN_USER, "ann", USER_WRITE);
+    assert_refused(world, "without ann nobody would be an admin");
+    plan_user(world, CM_PLAN_USER, "bob", USER_ADMIN);
+    plan_user(world, CM_PLAN_NO_USER, "ann", 0);
+    assert_done(world);
+    assert_null(users_find(in_force(world)->users, "ann"));
+    const uint64_t before = term(world);
+    plan_user(world, CM_PLAN_USER, "bob", USER_ADMIN); /* it is so */
+    assert_done(world);
+    assert_int_equal(term(world), before);
+    plan_login(world, 0);
+    plan_user(world, CM_PLAN_NO_USER, "bob", 0);
+    assert_done(world);
+    assert_null(in_force(world)->users); /* older versions read it again */
+}
+
+TEST(without_a_key_for_servers_logins_are_not_required)
+{
+    keyless = true;
+    struct world *world = two_replicas();
+    keyless = false;
+    plan_user(world, CM_PLAN_USER, "ann", USER_ADMIN);
+    assert_done(world);
+    plan_login(world, 1);
+    assert_refused(world, "cluster-key");
+}
+
+TEST(no_users_while_a_server_runs_a_version_that_does_not_know_them)
+{
+    struct world *world = two_replicas();
+    struct cm_join join = world_join_of(1);
+    join.format = 2;
+    join.data_cluster = in_force(world)->cluster;
+    join.named = join.formatted = true;
+    join.known_term = term(world);
+    world_join_once(world, 0, 300, &join);
+    world_settle(world);
+    plan_user(world, CM_PLAN_USER, "ann", USER_ADMIN);
+    assert_refused(world, "server 1 runs a version that knows no users");
 }
 
 UNIT_MAIN(NULL, NULL)

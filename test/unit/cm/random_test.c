@@ -158,13 +158,13 @@ static void note_format(struct run *run, const struct world *world)
 static struct cm_plan random_plan(struct run *run)
 {
     if (chance(run, 30))
-        return (struct cm_plan){CM_PLAN_SPLIT, 0, (uint32_t)random_below(&run->random, MAX_SHARDS),
-                                0};
+        return (struct cm_plan){.kind = CM_PLAN_SPLIT,
+                                .shard = (uint32_t)random_below(&run->random, MAX_SHARDS)};
     const uint64_t kind = random_below(&run->random, 2 * CM_PLAN_BALANCE);
-    return (struct cm_plan){kind < CM_PLAN_BALANCE ? (enum cm_plan_kind)kind : CM_PLAN_MOVE,
-                            1 + (uint32_t)random_below(&run->random, SERVERS),
-                            (uint32_t)random_below(&run->random, 8),
-                            1 + (uint32_t)random_below(&run->random, SERVERS)};
+    return (struct cm_plan){.kind = kind < CM_PLAN_BALANCE ? (enum cm_plan_kind)kind : CM_PLAN_MOVE,
+                            .server = 1 + (uint32_t)random_below(&run->random, SERVERS),
+                            .shard = (uint32_t)random_below(&run->random, 8),
+                            .to = 1 + (uint32_t)random_below(&run->random, SERVERS)};
 }
 
 /* What a server says of the load of some shards: then any may move from anywhere to anywhere. */
@@ -331,7 +331,7 @@ static void check_commit(struct run *run)
         fleet_act(&run->fleet);
         world_settle(world);
         for (uint32_t c = 1; i == 0 && c <= SERVERS; c++)
-            world_plan(world, SERVERS + c, 8, (struct cm_plan){CM_PLAN_ADD, c, 0, 0});
+            world_plan(world, SERVERS + c, 8, (struct cm_plan){.kind = CM_PLAN_ADD, .server = c});
         for (uint32_t c = 1; i % 10 == 0 && c <= SERVERS; c++)
             world_join(world, c, 5, &run->joins[c]);
         note_format(run, world);

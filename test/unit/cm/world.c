@@ -1,8 +1,6 @@
 /* world.c - see world.h. The checks, wherever a message is sent:
- *  - a configuration was stored before (C7), and newer ones come after older ones;
- *  - the secret goes only to a connection whose Join named a member's incarnation;
- *  - what an operator wants is answered when it is stored;
- *  - a client id is given once, out of what is reserved in the store, and to one who asked;
+ *  - a configuration was stored before (C7), and newer ones come after older ones; a client id is given once, to one who asked;
+ *  - the secret goes only to a connection whose Join named a member's incarnation; plans are answered when they are stored;
  *  - one request to the store is under way; what is stored obeys the rules of world_checks.c. */
 #include "test/unit/cm/world.h"
 
@@ -337,6 +335,7 @@ void world_elect(struct world *world)
 struct cm_join world_join_of(uint32_t server)
 {
     struct cm_join join = {.server = server,
+                           .format = 3 /* knows users */,
                            .incarnation = 1000 + server,
                            .workers = 2,
                            .block_limit = 65536,
@@ -464,6 +463,7 @@ void world_renew(struct world *world, uint32_t connection, uint32_t tag,
                                          .connection = connection,
                                          .tag = tag,
                                          .known_term = renewal->term,
+                                         .leaves = renewal->leaves,
                                          .manager = renewal->manager,
                                          .manager_ns = renewal->manager_ns});
 }

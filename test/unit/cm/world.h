@@ -168,6 +168,7 @@ void world_new_id(struct world *world, uint32_t connection, uint32_t tag);
 /* What a member brings along with a Renew. */
 struct world_renewal {
     uint64_t term, manager, manager_ns;
+    bool leaves;
     uint32_t cut_count, cut[WORLD_SERVERS];
 };
 void world_renew(struct world *world, uint32_t connection, uint32_t tag,

@@ -435,6 +435,16 @@ void world_check_next(struct world_store *store, const struct cluster_config *be
         check_split(before, after);
         return;
     }
+    if (!users_equal(after->users, before->users)) {
+        assert_true(after->manager == before->manager &&
+                    after->shard_count == before->shard_count &&
+                    after->member_count == before->member_count);
+        assert_memory_equal(after->members, before->members,
+                            after->member_count * sizeof after->members[0]);
+        assert_memory_equal(after->shards, before->shards,
+                            after->shard_count * sizeof after->shards[0]);
+        return;
+    }
     if (memcmp(after->wanted, before->wanted, sizeof after->wanted) != 0) {
         assert_true(after->manager == before->manager &&
                     after->next_client_id == before->next_client_id);

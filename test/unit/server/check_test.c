@@ -2,6 +2,7 @@
 #define TEST_FIXTURE setup, teardown
 
 #include "common/base/error.h"
+#include "common/base/version.h"
 #include "common/cluster/cluster.h"
 #include "server/check/check.h"
 #include "test/lib/heap_pm.h"
@@ -176,6 +177,20 @@ TEST(an_older_copy_of_the_configuration_is_no_damage_and_one_that_says_nothing_i
     assert_string_equal(said, "damaged");
     assert_true(damaged == 2);
     json_decref(object);
+}
+
+/* Field 9 is the format; the last one that stands there counts. */
+TEST(a_configuration_of_a_later_format_is_no_damage_and_said_to_be_one)
+{
+    static const uint8_t later[] = {0x48, VERSION_CONFIGURATION_HIGHEST + 1};
+    store_bytes(42, later, sizeof later);
+    check();
+    assert_true(check_found(report) == 0);
+    char *text = check_text(report);
+    assert_non_null(strstr(
+        text,
+        "configuration, copy 1: of another version, in a format that this one does not read"));
+    free(text);
 }
 
 /* A bit of `offset` is flipped, of both offsets if there are two: that, and only that, is found. */

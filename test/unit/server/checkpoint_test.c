@@ -136,6 +136,18 @@ TEST(a_start_finds_in_a_checkpoint_what_a_scan_would_yield)
     assert_int_equal(recover_counts(image->recover).segments, 1); /* the checkpoint's */
 }
 
+TEST(checkpoints_are_written_once_that_is_set)
+{
+    fill(image);
+    start_server(image);
+    clean_tune(clean, CLEAN_LIVE_PERCENT, false);
+    run(3);
+    assert_int_equal(clean_checkpoints(clean), 0);
+    clean_tune(clean, CLEAN_LIVE_PERCENT, true);
+    run(3);
+    assert_int_equal(clean_checkpoints(clean), 1);
+}
+
 TEST(what_was_written_since_is_scanned)
 {
     write_checkpoint(image);

@@ -150,6 +150,41 @@ TEST(all_that_a_shard_has_is_copied_and_then_its_records_and_then_the_manager_is
     assert_int_equal(records, 50);
 }
 
+/* As many messages as there are are passed on; returns what is left behind them. */
+static uint64_t copy_for(struct stage *stage, uint64_t ns)
+{
+    for (uint64_t at = 0; at < ns; at += 10 * NS_PER_MS) {
+        stage_land_all(stage);
+        stage_pass(stage, 10 * NS_PER_MS);
+    }
+    return left_to_fill(stage);
+}
+
+TEST(copying_keeps_to_the_rate_that_was_set_last)
+{
+    static const uint8_t value[4096];
+    struct puppet_conn *client = stage_client(stage);
+    struct server_options options = {.fill_rate = 64 << 10, .stop_timeout_ns = NS_PER_S};
+    for (unsigned i = 0; i < 100; i++) {
+        char key[32];
+        const int count = snprintf(key, sizeof key, "{%s}%u", stage_key_of(LED), i);
+        stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)count, value, sizeof value, 0);
+        stage_run(stage);
+    }
+    server_tune(stage->server, &options);
+    change(stage, LED, FILLS);
+    const uint64_t left =
+        copy_for(stage, NS_PER_S); /* a message has more than 128 KiB: two seconds */
+    assert_in_range(left, 50, 75);
+    assert_int_equal(copy_for(stage, NS_PER_S / 2), left);
+    const uint64_t later = copy_for(stage, 2 * NS_PER_S);
+    assert_in_range(later, 25, left - 25);
+    options.fill_rate = 0;
+    server_tune(stage->server, &options);
+    assert_int_equal(copy_for(stage, NS_PER_S), 0);
+    assert_true(tells_filled(stage, LED, 2));
+}
+
 static FILE *logged;
 static int real_stderr;
 

@@ -30,6 +30,7 @@ struct renewal {
     uint32_t tag;
     uint64_t term, manager, manager_ns;
     uint32_t incomplete; /* a server; 0: none */
+    bool leaves;
 };
 
 /* The last that the server sent since `from`; returns how many it sent. */
@@ -47,9 +48,13 @@ static uint32_t renewals(const struct stage *stage, uint32_t from, struct renewa
         assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_RENEW) {
             assert_true(message->renew->n_incomplete <= 1);
-            *last = (struct renewal){
-                tag, message->renew->term, message->renew->manager, message->renew->manager_ns,
-                message->renew->n_incomplete ? message->renew->incomplete[0] : 0};
+            *last =
+                (struct renewal){tag,
+                                 message->renew->term,
+                                 message->renew->manager,
+                                 message->renew->manager_ns,
+                                 message->renew->n_incomplete ? message->renew->incomplete[0] : 0,
+                                 message->renew->leaves};
             count++;
         }
         control_free(message);
@@ -165,6 +170,88 @@ TEST(clients_are_answered_while_a_lease_holds_that_counts_from_its_renewal)
     stage->now_ns += HERE_NS - 1;
     assert_int_equal(ask(stage, client), ROWAN_ENOTFOUND);
     assert_true(puppet_lives(stage->fabric, STAGE_WORKER, client));
+}
+
+TEST(a_server_that_is_to_stop_serves_until_its_lease_is_over_and_leaves_then)
+{
+    struct puppet_conn *client = stage_client(stage);
+    grant(stage);
+    const uint64_t over_ns = stage->now_ns + HERE_NS;
+    const struct renewal older = next_renewal(stage);
+    server_stop(stage->server);
+    stage_run(stage);
+    answer(stage, older.tag, MANAGER, 1, true); /* comes too late */
+    assert_false(server_has_stopped(stage->server));
+    assert_int_equal(ask(stage, client), ROWAN_ENOTFOUND);
+    const struct renewal last = next_renewal(stage);
+    assert_int_equal(stage->now_ns, over_ns);
+    assert_true(last.leaves);
+    assert_int_equal(ask(stage, client), ROWAN_EBUSY);
+    answer(stage, last.tag, MANAGER, 1, false);
+    assert_int_equal(ask(stage, client), ROWAN_EBUSY);
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+    failure.error = ROWAN_EREMOVED;
+    failure.detail = (char *)(uintptr_t) "it was removed";
+    stage_tell(stage_cm(stage), 0, &CONTROL_MESSAGE(FAILURE, failure, &failure));
+    assert_false(server_has_stopped(stage->server));
+    stage_run(stage);
+    assert_true(server_has_stopped(stage->server));
+    assert_int_equal(server_error(stage->server), 0);
+}
+
+TEST(a_server_that_is_to_stop_waits_for_its_removal_only_so_long)
+{
+    grant(stage);
+    server_stop(stage->server);
+    stage_run(stage);
+    assert_true(next_renewal(stage).leaves);
+    const uint64_t end_ns = stage->now_ns + 4 * LEASE_NS;
+    while (!server_has_stopped(stage->server)) {
+        assert_true(stage->wake_ns > stage->now_ns && stage->wake_ns <= end_ns);
+        stage->now_ns = stage->wake_ns;
+        stage_run(stage);
+    }
+    assert_int_equal(stage->now_ns, end_ns);
+}
+
+TEST(a_server_that_leaves_ends_where_the_manager_does_not_know_of_that_and_grants_it_a_lease)
+{
+    grant(stage);
+    const struct renewal older = next_renewal(stage);
+    server_stop(stage->server);
+    stage_run(stage);
+    const struct renewal first = next_renewal(stage);
+    assert_true(first.leaves);
+    answer(stage, older.tag, MANAGER, 1, true); /* of before */
+    assert_false(server_has_stopped(stage->server));
+    answer(stage, first.tag, MANAGER, 1, true);
+    assert_true(server_has_stopped(stage->server));
+    assert_int_equal(server_error(stage->server), 0);
+}
+
+/* Less than its lease, by another setting than it began with. */
+TEST(a_server_that_is_to_stop_ends_in_the_time_that_was_set_last)
+{
+    const struct server_options options = {.stop_timeout_ns = LEASE_NS / 4};
+    grant(stage);
+    server_tune(stage->server, &options);
+    server_stop(stage->server);
+    stage_run(stage);
+    const uint64_t end_ns = stage->now_ns + LEASE_NS / 4;
+    while (!server_has_stopped(stage->server)) {
+        assert_true(stage->wake_ns > stage->now_ns && stage->wake_ns <= end_ns);
+        stage->now_ns = stage->wake_ns;
+        stage_run(stage);
+    }
+    assert_int_equal(stage->now_ns, end_ns);
+}
+
+TEST(a_server_without_a_lease_stops_at_once)
+{
+    server_stop(stage->server);
+    assert_false(server_has_stopped(stage->server));
+    stage_run(stage);
+    assert_true(server_has_stopped(stage->server));
 }
 
 TEST(what_another_manager_grants_or_for_a_renewal_of_long_ago_counts_for_nothing)

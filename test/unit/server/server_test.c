@@ -4,6 +4,7 @@
 #define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
+#include "common/base/version.h"
 #include "common/cluster/control.h"
 #include "common/entry/entry.h"
 #include "server/index/index.h"
@@ -392,6 +393,27 @@ TEST(a_configuration_with_an_unknown_block_limit_ends_the_server)
         stage_run(stage);
         assert_int_equal(server_error(stage->server), ROWAN_EUNSUPPORTED);
         assert_ptr_equal(stage->fabric->sent[stage->fabric->sent_count - 1].conn, tool);
+    }
+}
+
+/* Before it serves, and while it does. Field 9 is the format. */
+TEST(a_configuration_of_a_later_format_ends_the_server_with_a_sentence)
+{
+    static uint8_t later[] = {0x48, VERSION_CONFIGURATION_HIGHEST + 1};
+    Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
+
+    is.configuration = (ProtobufCBinaryData){.len = sizeof later, .data = later};
+    for (int serves = 0; serves < 2; serves++) {
+        stage_close(stage);
+        stage_start(stage, STAGE_BLOCK_LIMIT);
+        if (serves)
+            stage_adopt(stage);
+        stage_tell(stage_cm(stage), stage_join_tag(stage),
+                   &CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));
+        stage_run(stage);
+        assert_int_equal(server_error(stage->server), ROWAN_EINCOMPATIBLE);
+        assert_non_null(
+            strstr(server_why(stage->server), "a format that this server does not read"));
     }
 }
 

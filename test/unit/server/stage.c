@@ -211,7 +211,8 @@ int stage_try(struct stage *stage, uint32_t block_limit)
                                      .workers = 1,
                                      .digests = 1,
                                      .reactors = 1,
-                                     .landing_segments = 2};
+                                     .landing_segments = 2,
+                                     .stop_timeout_ns = 10 * NS_PER_S};
 
     options.boot_id[0] = stage->boot;
     stage->fabric = puppet_create(block_limit);

@@ -1,0 +1,18 @@
+/* mac.h - who has a key shows it by a code over some bytes: HMAC-SHA-256 (RFC 2104), by libcrypto. Any thread. */
+#ifndef AUTH_MAC_H
+#define AUTH_MAC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MAC_BYTES = 32 };
+
+/* False: no memory in libcrypto. */
+bool mac_make(const void *key, size_t key_bytes, const void *data, size_t bytes,
+              uint8_t out[MAC_BYTES]);
+
+/* Takes as long whatever differs. */
+bool mac_equal(const uint8_t a[MAC_BYTES], const uint8_t b[MAC_BYTES]);
+
+#endif

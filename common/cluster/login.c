@@ -1,0 +1,198 @@
+/* login.c - see login.h. */
+#include "common/cluster/login.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/error.h"
+#include "common/base/random.h"
+
+void login_secret_fini(struct login_secret *secret)
+{
+    scram_client_fini(&secret->keys);
+    explicit_bzero(secret, sizeof *secret);
+}
+
+/* --- what both sides sign --- */
+
+static void set_rounds(struct login_words *words, uint32_t rounds)
+{
+    for (unsigned i = 0; i < sizeof words->rounds; i++)
+        words->rounds[i] = (uint8_t)(rounds >> 8 * i);
+}
+
+static ProtobufCBinaryData bytes_of(const uint8_t *data, size_t bytes)
+{
+    return (ProtobufCBinaryData){bytes, (uint8_t *)(uintptr_t)data};
+}
+
+static bool take(const ProtobufCBinaryData *from, uint8_t *to, size_t bytes)
+{
+    if (from->len == bytes)
+        memcpy(to, from->data, bytes);
+    return from->len == bytes;
+}
+
+/* --- whoever connects --- */
+
+int login_begin(struct login_try *login, const struct login_secret *secret,
+                struct fabric_conn *conn)
+{
+    Rowan__Login body = ROWAN__LOGIN__INIT;
+    *login = (struct login_try){0};
+    strcpy(login->words.name, secret->name);
+    random_entropy(login->words.nonces[0], LOGIN_NONCE_BYTES);
+    body.user = login->words.name;
+    body.nonce = bytes_of(login->words.nonces[0], LOGIN_NONCE_BYTES);
+    return control_message_send(conn, 0, &CONTROL_MESSAGE(LOGIN, login, &body));
+}
+
+/* The rounds are paid once, unless the user gets another salt. */
+static int derive(struct login_secret *secret, const uint8_t salt[SCRAM_SALT_BYTES],
+                  uint32_t rounds)
+{
+    if (secret->derived && secret->rounds == rounds &&
+        memcmp(secret->salt, salt, sizeof secret->salt) == 0)
+        return 0;
+    const int error = scram_client_init(&secret->keys, secret->secret, secret->bytes, salt,
+                                        SCRAM_SALT_BYTES, rounds);
+    secret->derived = !error;
+    secret->rounds = rounds;
+    memcpy(secret->salt, salt, sizeof secret->salt);
+    return error;
+}
+
+static int prove(struct login_try *login, struct login_secret *secret, struct fabric_conn *conn,
+                 const Rowan__Challenge *challenge)
+{
+    struct login_words *words = &login->words;
+    uint8_t proof[SCRAM_KEY_BYTES];
+    Rowan__Proof body = ROWAN__PROOF__INIT;
+    if (login->proved || !take(&challenge->nonce, words->nonces[1], LOGIN_NONCE_BYTES) ||
+        !take(&challenge->salt, words->salt, sizeof words->salt))
+        return ROWAN_EFORMAT;
+    set_rounds(words, challenge->rounds);
+    int error = derive(secret, words->salt, challenge->rounds);
+    if (!error)
+        error = scram_prove(&secret->keys, words, sizeof *words, proof);
+    if (error)
+        return error;
+    body.proof = bytes_of(proof, sizeof proof);
+    login->proved = true;
+    return control_message_send(conn, 0, &CONTROL_MESSAGE(PROOF, proof, &body));
+}
+
+enum login_step login_go_on(struct login_try *login, struct login_secret *secret,
+                            struct fabric_conn *conn, const Rowan__ControlMessage *message,
+                            int *error)
+{
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CHALLENGE) {
+        *error = prove(login, secret, conn, message->challenge);
+        return *error ? LOGIN_FAILED : LOGIN_GOES_ON;
+    }
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_LOGGED_IN) {
+        const ProtobufCBinaryData *signature = &message->logged_in->signature;
+        const bool right = login->proved && signature->len == SCRAM_KEY_BYTES &&
+                           scram_check_signature(&secret->keys, &login->words, sizeof login->words,
+                                                 signature->data);
+        *error = right ? 0 : ROWAN_ELOGIN;
+        return right ? LOGIN_DONE : LOGIN_FAILED;
+    }
+    if (message->body_case != ROWAN__CONTROL_MESSAGE__BODY_FAILURE)
+        return LOGIN_NO_PART;
+    *error = message->failure->error;
+    return LOGIN_FAILED;
+}
+
+/* --- whoever was connected to --- */
+
+static const struct scram_verifier *verifier_of(const struct login_book *book, const char *name)
+{
+    if (strcmp(name, LOGIN_SERVER) == 0)
+        return book->server;
+    const struct user *user = users_find(book->users, name);
+    return user ? &user->verifier : NULL;
+}
+
+static int challenge(struct login **out, const struct login_book *book, struct fabric_conn *conn,
+                     uint32_t tag, const Rowan__Login *asked)
+{
+    if (!book->cover)
+        return ROWAN_EAGAIN;
+    if (*out || strlen(asked->user) > USER_NAME_BYTES || asked->nonce.len != LOGIN_NONCE_BYTES)
+        return ROWAN_EFORMAT;
+    struct login *login = calloc(1, sizeof *login);
+    if (!login)
+        return ROWAN_ENOMEM;
+    *out = login;
+    struct login_words *words = &login->words;
+    strcpy(words->name, asked->user);
+    memcpy(words->nonces[0], asked->nonce.data, LOGIN_NONCE_BYTES);
+    random_entropy(words->nonces[1], LOGIN_NONCE_BYTES);
+    const struct scram_verifier *verifier = verifier_of(book, words->name);
+    login->known = verifier != NULL;
+    if (verifier)
+        login->verifier = *verifier;
+    else if (!scram_verifier_pretend(&login->verifier, book->cover, words->name, LOGIN_ROUNDS))
+        return ROWAN_ENOMEM;
+    memcpy(words->salt, login->verifier.salt, sizeof words->salt);
+    set_rounds(words, login->verifier.rounds);
+    Rowan__Challenge body = ROWAN__CHALLENGE__INIT;
+    body.nonce = bytes_of(words->nonces[1], LOGIN_NONCE_BYTES);
+    body.salt = bytes_of(words->salt, sizeof words->salt);
+    body.rounds = login->verifier.rounds;
+    return control_message_send(conn, tag, &CONTROL_MESSAGE(CHALLENGE, challenge, &body));
+}
+
+static int check(struct login *login, struct fabric_conn *conn, uint32_t tag,
+                 const Rowan__Proof *given)
+{
+    uint8_t signature[SCRAM_KEY_BYTES];
+    Rowan__LoggedIn body = ROWAN__LOGGED_IN__INIT;
+    if (!login || login->done || login->spent || given->proof.len != SCRAM_KEY_BYTES)
+        return ROWAN_EFORMAT;
+    const bool right =
+        scram_check(&login->verifier, &login->words, sizeof login->words, given->proof.data);
+    login->spent = true;
+    if (!right || !login->known)
+        return ROWAN_ELOGIN;
+    int error = scram_sign(&login->verifier, &login->words, sizeof login->words, signature);
+    if (error)
+        return error;
+    body.signature = bytes_of(signature, sizeof signature);
+    login->done = true;
+    return control_message_send(conn, tag, &CONTROL_MESSAGE(LOGGED_IN, logged_in, &body));
+}
+
+enum login_step login_take(struct login **login, const struct login_book *book,
+                           struct fabric_conn *conn, uint32_t tag,
+                           const Rowan__ControlMessage *message, int *error)
+{
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_LOGIN)
+        *error = challenge(login, book, conn, tag, message->login);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_PROOF)
+        *error = check(*login, conn, tag, message->proof);
+    else
+        return LOGIN_NO_PART;
+    if (!*error)
+        return (*login)->done ? LOGIN_DONE : LOGIN_GOES_ON;
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+    failure.error = *error;
+    failure.detail = (char *)(uintptr_t)error_sentence(*error);
+    (void)control_message_send(
+        conn, tag, &CONTROL_MESSAGE(FAILURE, failure, &failure)); /* it is closed anyway */
+    return LOGIN_FAILED;
+}
+
+const struct user *login_user(const struct login *login, const struct users *users)
+{
+    if (!login || !login->done)
+        return NULL;
+    const struct user *user = users_find(users, login->words.name);
+    return user && scram_verifier_equal(&user->verifier, &login->verifier) ? user : NULL;
+}
+
+bool login_is_server(const struct login *login)
+{
+    return login && login->done && strcmp(login->words.name, LOGIN_SERVER) == 0;
+}

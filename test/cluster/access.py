@@ -1,0 +1,253 @@
+#!/usr/bin/python3
+"""Who may do what: users with roles and prefixes, servers with the cluster's key, and what those meet who are none of them. Each
+refusal is one sentence, is counted, and changes nothing."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+from harness import Cluster, environment, expect, program, run, scratch, tap
+from local import members
+
+SMALL = ("--pm-bytes", "96M", "--landing-segments", "4", "--lease-ms", "2000")
+NO_LOGIN = "no login: the cluster asks for"
+NO_ACCESS = "the user may not do this"
+
+
+def make_key(name, mode=0o600):
+    path = os.path.join(scratch(), name)
+    with open(path, "wb") as file:
+        file.write(os.urandom(24).hex().encode() + b"\n")
+    os.chmod(path, mode)
+    return path
+
+
+class Guarded(Cluster):
+    """A cluster with a key that requires logins. Users: ann admin, wim write under w/, ria read."""
+
+    def __init__(self, name, *options):
+        directory = os.path.join(scratch(), name)
+        os.makedirs(directory)
+        os.rename(make_key("cluster-key"), os.path.join(directory, "cluster-key"))
+        super().__init__(name, *SMALL, *options)
+        for user, role, *prefix in ("ann", "admin"), ("wim", "write", "w/"), ("ria", "read"):
+            self.ok("user", "add", user, role, self.secret(user), *prefix)
+        self.ok("login", "required")
+
+    def secret(self, user):
+        return os.path.join(self.directory, user + ".secret")
+
+    def login(self, user, secret=None):
+        return "--user", user, "--secret-file", self.secret(secret or user)
+
+    def by(self, user, *words):
+        return self.rowan(*self.login(user), *words)
+
+    def ok_by(self, user, *words):
+        return self.ok(*self.login(user), *words)
+
+    def counts(self):
+        rows = self.ok_by("ria", "--json", "status").json()["servers"]
+        return [sum(row[name] for row in rows) for name in ("refused_logins", "refused_requests")]
+
+    def logged(self, *pieces):
+        """Lines of the manager's log."""
+        return sum(all(piece in line for piece in pieces) for line in self.log("cm").splitlines())
+
+
+def before():
+    global cluster
+    cluster = Guarded("guarded", "--fabric", "tcp")
+
+
+@tap.case
+def a_role_and_a_prefix_say_what_a_user_may_do():
+    cluster.ok_by("ann", "put", "all/1", "one")
+    cluster.ok_by("wim", "put", "w/1", "mine")
+    tap.equal(cluster.ok_by("ria", "get", "all/1").out.rstrip("\n"), "one")
+    tap.equal(cluster.ok_by("wim", "get", "w/1").out.rstrip("\n"), "mine")
+    logins, requests = cluster.counts()
+    refused = [("ria", "put", "all/1", "x"), ("ria", "del", "all/1"), ("wim", "put", "all/1", "x"), ("wim", "get", "all/1"),
+               ("wim", "del", "w"), ("wim", "put", "W/1", "x")]  # fmt: skip
+    for user, *words in refused:
+        expect(cluster.by(user, *words), 1, NO_ACCESS)
+    tap.equal(cluster.counts(), [logins, requests + len(refused)])
+    tap.equal(cluster.ok_by("ann", "get", "all/1").out.rstrip("\n"), "one")
+
+
+@tap.case
+def only_an_admin_plans_and_sees_the_users():
+    term = cluster.ok_by("ria", "--json", "status").json()["term"]
+    for words in ("drain", "3"), ("user", "list"), ("user", "remove", "ann"), ("login", "open"), ("balance", "off"):
+        expect(cluster.by("wim", *words), 1, NO_ACCESS)
+    tap.equal(cluster.ok_by("ria", "--json", "status").json()["term"], term)
+    listed = cluster.ok_by("ann", "--json", "user", "list").json()
+    tap.equal(listed, {"login_required": True, "users": [
+        {"name": "ann", "role": "admin", "prefix": ""},
+        {"name": "ria", "role": "read", "prefix": ""},
+        {"name": "wim", "role": "write", "prefix": "w/"},
+    ]})  # fmt: skip
+    expect(cluster.by("ann", "user", "remove", "ann"), 1, "without ann nobody would be an admin")
+
+
+@tap.case
+def a_wrong_secret_and_an_unknown_name_are_refused_alike():
+    so_far = cluster.logged("login_refused")
+    said = {cluster.rowan(*cluster.login(*login), "get", "w/1").err for login in (("wim", "ria"), ("nobody", "ria"))}
+    tap.equal(len(said), 1)
+    tap.contains(said.pop(), NO_LOGIN)
+    tap.equal(cluster.logged("login_refused"), so_far + 2)
+    for words in ("get", "w/1"), ("put", "w/1", "x"), ("status",), ("user", "list"):
+        expect(cluster.rowan(*words), 1, NO_LOGIN)
+
+
+@tap.case
+def secrets_and_names_that_cannot_be_are_refused_here():
+    term = cluster.ok_by("ria", "--json", "status").json()["term"]
+    everybody, short = make_key("everybody", 0o644), make_key("short")
+    with open(short, "wb") as file:
+        file.write(b"short\n")
+    add = (*cluster.login("ann"), "user", "add")
+    expect(cluster.rowan(*add, "x", "read", everybody), 1, "others than its owner", "chmod o=")
+    expect(cluster.rowan(*add, "x", "read", short), 1, "12 to 256 bytes")
+    expect(cluster.rowan(*add, "@server", "read", make_key("fine")), 2, "letters, digits")
+    expect(cluster.rowan(*add, "x", "root", make_key("fine")), 2, "read, write or admin")
+    expect(cluster.rowan("--user", "ann", "status"), 2, "belong together")
+    expect(cluster.rowan("--user", "ann", "--secret-file", everybody, "status"), 1, "no permission")
+    tap.equal(cluster.ok_by("ria", "--json", "status").json()["term"], term)
+
+
+class Listener(threading.Thread):
+    """Between a client and the manager: keeps what clients say, by connection."""
+
+    def __init__(self, target):
+        super().__init__(daemon=True)
+        self.target = target
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.heard = []
+        self.start()
+
+    def run(self):
+        while True:
+            client, _ = self.socket.accept()
+            server = socket.create_connection(self.target)
+            self.heard.append(bytearray())
+            for pair in (client, server, self.heard[-1]), (server, client, None):
+                threading.Thread(target=self.carry, args=pair, daemon=True).start()
+
+    @staticmethod
+    def carry(source, sink, heard):
+        while data := source.recv(65536):
+            if heard is not None:
+                heard += data
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+
+
+def read_address():
+    with open(os.path.join(cluster.directory, "cm"), encoding="ascii") as file:
+        host, port = file.read().strip().removeprefix("tcp:").split(":")
+    return host, int(port)
+
+
+@tap.case
+def a_login_that_was_overheard_is_of_no_use():
+    target = read_address()
+    listener = Listener(target)
+    port = listener.socket.getsockname()[1]
+    done = run([program("rowan"), "--cm", f"tcp:127.0.0.1:{port}", *cluster.login("ann"), "user", "list"])
+    tap.equal(done.code, 0, done.both)
+    heard = max(listener.heard, key=len)
+    with open(cluster.secret("ann"), "rb") as file:
+        tap.check(file.read().strip() not in bytes(heard), "the secret itself was sent")
+    so_far = cluster.logged("login_refused", "user=ann")
+    with socket.create_connection(target) as again:
+        again.sendall(heard)
+        again.settimeout(30)
+        answer = bytearray()
+        while answer.count(NO_LOGIN.encode()) < 2:  # to the login, and to what was asked behind it
+            data = again.recv(65536)
+            tap.check(data, "the manager closed before it refused:", bytes(answer))
+            answer += data
+    tap.equal(cluster.logged("login_refused", "user=ann"), so_far + 1)
+    tap.check(b"wim" not in answer, "the users were told to who replayed")
+
+
+def server_4(*key):
+    return run([program("rowan-server"), "--server", "4", "--cm", "tcp:%s:%d" % read_address(), "--address", "tcp:127.0.0.1:1",
+                "--pm", os.path.join(scratch(), "s4.pm"), "--pm-bytes", "96M", "--durability", "none", *key])  # fmt: skip
+
+
+@tap.case
+def a_server_without_the_cluster_s_key_is_refused():
+    so_far = cluster.logged("login_refused", "user=@server")
+    no_key = cluster.logged("refused", "ROWAN_ELOGIN", "cluster-key")
+    expect(server_4(), 1, "only servers that have the cluster's key", "cluster-key")
+    tap.equal(cluster.logged("refused", "ROWAN_ELOGIN", "cluster-key"), no_key + 1)
+    expect(server_4("--cluster-key", make_key("other")), 1, "another cluster key")
+    tap.equal(cluster.logged("login_refused", "user=@server"), so_far + 1)
+    expect(server_4("--cluster-key", make_key("open", 0o644)), 2, "cluster-key", "chmod o=")
+    expect(server_4("--cluster-key", "/nowhere"), 2, "cluster-key /nowhere", "not found")
+    expect(server_4("--cluster-key", os.path.join(cluster.directory, "cluster-key")), 1, "not among the servers")  # let in
+
+
+@tap.case
+def a_user_who_is_removed_loses_what_he_had_at_once():
+    cluster.ok_by("ann", "user", "add", "tom", "write", cluster.secret("tom"))
+    words = [program("rowan-ycsb"), "--dir", cluster.directory, *cluster.login("tom"), "--workload", "a", "--records", "1000",
+             "--seconds", "15", "--threads", "1", "--timeout-ms", "2000", "--json"]  # fmt: skip
+    cluster.ycsb("load", 1000, *cluster.login("tom"))
+    child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    gets = lambda: sum(row["gets"] for row in cluster.ok_by("ria", "--json", "status").json()["servers"])  # noqa: E731
+    so_far = gets()
+    tap.wait_until(lambda: gets() > so_far, 60, "the load does not begin")
+    cluster.ok_by("ann", "user", "remove", "tom")
+    out, err = child.communicate(timeout=100)
+    tap.check(child.returncode == 1 and json.loads(out)["errors"] > 0, "who was removed goes on:", out, err)
+    stopped = gets()
+    expect(cluster.rowan(*cluster.login("tom"), "get", "w/1"), 1, NO_LOGIN)
+    tap.equal(gets(), stopped)
+
+
+@tap.case
+def sessions_log_in_again_after_a_failover_and_a_start():
+    cluster.ycsb("load", 2000, *cluster.login("ann"))
+    words = [program("rowan-ycsb"), "--dir", cluster.directory, *cluster.login("ann"), "--workload", "a", "--records", "2000",
+             "--operations", "40000", "--rate", "4000", "--threads", "1", "--timeout-ms", "30000", "--json"]  # fmt: skip
+    child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    one = cluster.processes()["s1"]
+    cluster.kill(["s1"])
+    alive = lambda: {row["server"] for row in cluster.by("ria", "--json", "status").json()["servers"]}  # noqa: E731
+    tap.wait_until(lambda: 1 not in alive(), 60, lambda: "server 1 is not removed: " + cluster.last_logs())
+    members.launch(cluster.directory, one)
+    tap.wait_until(lambda: 1 in alive(), 60, lambda: "server 1 does not come back: " + cluster.last_logs())
+    out, err = child.communicate(timeout=200)
+    tap.equal(child.returncode, 0, out, err, cluster.last_logs())
+
+
+@tap.case
+def without_a_key_for_servers_logins_are_not_required():
+    other = Cluster("keyless", *SMALL)
+    other.ok("user", "add", "ann", "admin", os.path.join(other.directory, "ann.secret"))
+    expect(other.rowan("login", "required"), 1, "cluster-key")
+    other.ok("put", "a", "b")
+    other.stop()
+
+
+@tap.case
+def no_log_and_no_command_line_has_a_secret():
+    secrets = [cluster.secret(user) for user in ("ann", "wim", "ria", "tom")] + [os.path.join(cluster.directory, "cluster-key")]
+    told = "".join(cluster.logs().values())
+    for one in cluster.processes().values():
+        with open(f"/proc/{one.pid}/cmdline", encoding="utf-8", errors="replace") as file:
+            told += file.read()
+    for path in secrets:
+        with open(path, encoding="ascii") as file:
+            tap.check(file.read().strip() not in told, f"what {path} holds was told")
+    cluster.stop()
+
+
+sys.exit(tap.main(before))

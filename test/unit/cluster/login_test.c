@@ -1,0 +1,287 @@
+/* A login between two sides that are called in turn: who is let in, what is refused, and that nothing overheard is of use. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/error.h"
+#include "common/cluster/login.h"
+#include "test/lib/unit.h"
+
+enum { MESSAGE_ROOM = 512 };
+
+/* One direction of a connection: what was sent last. */
+struct wire {
+    struct fabric_conn conn;
+    uint8_t bytes[MESSAGE_ROOM];
+    size_t count;
+    int error;
+};
+
+static int wire_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count)
+{
+    struct wire *wire = (struct wire *)conn;
+    if (wire->error)
+        return wire->error;
+    wire->count = 0;
+    for (unsigned i = 0; i < count; i++) {
+        assert_true(wire->count + iov[i].bytes <= sizeof wire->bytes);
+        memcpy(wire->bytes + wire->count, iov[i].data, iov[i].bytes);
+        wire->count += iov[i].bytes;
+    }
+    return 0;
+}
+
+static const struct fabric_ops ops = {.send = wire_send};
+static const uint8_t cover[SCRAM_SALT_BYTES] = {1, 2, 3};
+static struct wire up, down;
+static struct login *login;
+static struct login_try trying;
+static struct login_secret secret;
+static struct users *users;
+static struct login_book book;
+
+static struct login_secret secret_of(const char *name, const char *text)
+{
+    struct login_secret made = {.bytes = (uint32_t)strlen(text)};
+    strcpy(made.name, name);
+    memcpy(made.secret, text, made.bytes);
+    return made;
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    struct user user = {.name = "ann", .role = USER_READ};
+    const uint8_t salt[SCRAM_SALT_BYTES] = {9};
+    up = down = (struct wire){.conn = {.ops = &ops, .layout = 1}};
+    secret = secret_of("ann", "correct horse");
+    assert_int_equal(
+        scram_verifier_make(&user.verifier, secret.secret, secret.bytes, salt, SCRAM_MIN_ROUNDS),
+        0);
+    users = users_with(NULL, &user);
+    book = (struct login_book){.users = users, .cover = cover};
+    return users ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    free(login);
+    login = NULL;
+    users_release(users);
+    login_secret_fini(&secret);
+    return 0;
+}
+
+/* What lies on the wire arrives at the checking side; at the other one. */
+static enum login_step arrive(int *error)
+{
+    Rowan__ControlMessage *message;
+    uint32_t tag;
+    assert_int_equal(control_decode(up.bytes, up.count, &tag, &message), 0);
+    const enum login_step step = login_take(&login, &book, &down.conn, tag, message, error);
+    control_free(message);
+    return step;
+}
+
+static enum login_step come_back(int *error)
+{
+    Rowan__ControlMessage *message;
+    uint32_t tag;
+    assert_int_equal(control_decode(down.bytes, down.count, &tag, &message), 0);
+    const enum login_step step = login_go_on(&trying, &secret, &up.conn, message, error);
+    control_free(message);
+    return step;
+}
+
+/* Both sides' ends. */
+static void exchange(enum login_step theirs, enum login_step ours, int error)
+{
+    int met = 0;
+    assert_int_equal(login_begin(&trying, &secret, &up.conn), 0);
+    assert_int_equal(arrive(&met), LOGIN_GOES_ON);
+    assert_int_equal(come_back(&met), LOGIN_GOES_ON);
+    assert_int_equal(arrive(&met), theirs);
+    assert_int_equal(come_back(&met), ours);
+    assert_int_equal(met, error);
+}
+
+#define LOGIN_TEST(name) TEST_WITH(name, begin, end)
+
+LOGIN_TEST(who_knows_the_secret_is_let_in_and_known_by_name)
+{
+    exchange(LOGIN_DONE, LOGIN_DONE, 0);
+    assert_ptr_equal(login_user(login, users), &users->list[0]);
+    assert_false(login_is_server(login));
+}
+
+LOGIN_TEST(another_secret_and_another_name_fail_alike)
+{
+    uint8_t salts[2][SCRAM_SALT_BYTES];
+    secret = secret_of("ann", "wrong horse!!");
+    exchange(LOGIN_FAILED, LOGIN_FAILED, ROWAN_ELOGIN);
+    assert_null(login_user(login, users));
+    for (unsigned i = 0; i < 2; i++) { /* nobody's salt is the same each time, as somebody's is */
+        free(login);
+        login = NULL;
+        secret = secret_of("eve", "correct horse");
+        exchange(LOGIN_FAILED, LOGIN_FAILED, ROWAN_ELOGIN);
+        memcpy(salts[i], trying.words.salt, sizeof salts[i]);
+    }
+    assert_memory_equal(salts[0], salts[1], sizeof salts[0]);
+}
+
+LOGIN_TEST(a_failed_login_has_no_second_try_on_its_connection)
+{
+    int error;
+    secret = secret_of("ann", "wrong horse!!");
+    exchange(LOGIN_FAILED, LOGIN_FAILED, ROWAN_ELOGIN);
+    assert_int_equal(arrive(&error), LOGIN_FAILED); /* the proof again */
+    assert_int_equal(error, ROWAN_EFORMAT);
+    assert_int_equal(login_begin(&trying, &secret, &up.conn), 0);
+    assert_int_equal(arrive(&error), LOGIN_FAILED);
+    assert_int_equal(error, ROWAN_EFORMAT);
+}
+
+LOGIN_TEST(what_was_overheard_lets_nobody_in)
+{
+    struct wire heard[2];
+    int error = 0;
+    assert_int_equal(login_begin(&trying, &secret, &up.conn), 0);
+    heard[0] = up;
+    assert_int_equal(arrive(&error), LOGIN_GOES_ON);
+    assert_int_equal(come_back(&error), LOGIN_GOES_ON);
+    heard[1] = up;
+    assert_int_equal(arrive(&error), LOGIN_DONE);
+    free(login);
+    login = NULL; /* another connection */
+    up = heard[0];
+    assert_int_equal(arrive(&error), LOGIN_GOES_ON);
+    up = heard[1];
+    assert_int_equal(arrive(&error), LOGIN_FAILED);
+    assert_int_equal(error, ROWAN_ELOGIN);
+    assert_null(login_user(login, users));
+}
+
+LOGIN_TEST(whoever_does_not_know_the_verifier_is_found_out)
+{
+    int error = 0;
+    Rowan__LoggedIn body = ROWAN__LOGGED_IN__INIT;
+    uint8_t nothing[SCRAM_KEY_BYTES] = {0};
+    body.signature = (ProtobufCBinaryData){sizeof nothing, nothing};
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(LOGGED_IN, logged_in, &body);
+    assert_int_equal(login_begin(&trying, &secret, &up.conn), 0);
+    assert_int_equal(login_go_on(&trying, &secret, &up.conn, &message, &error),
+                     LOGIN_FAILED); /* at once */
+    assert_int_equal(error, ROWAN_ELOGIN);
+    assert_int_equal(arrive(&error), LOGIN_GOES_ON);
+    assert_int_equal(come_back(&error), LOGIN_GOES_ON);
+    assert_int_equal(login_go_on(&trying, &secret, &up.conn, &message, &error), LOGIN_FAILED);
+    assert_int_equal(error, ROWAN_ELOGIN);
+}
+
+LOGIN_TEST(who_is_removed_or_gets_another_secret_is_logged_in_no_longer)
+{
+    exchange(LOGIN_DONE, LOGIN_DONE, 0);
+    struct users *none = users_without(users, "ann");
+    assert_null(login_user(login, none));
+    users_release(none);
+    users->list[0].role = USER_ADMIN;
+    assert_int_equal(login_user(login, users)->role, USER_ADMIN);
+    users->list[0].verifier.stored_key[0] ^= 1;
+    assert_null(login_user(login, users));
+}
+
+LOGIN_TEST(servers_have_a_key_where_there_is_one)
+{
+    secret = secret_of(LOGIN_SERVER, "correct horse");
+    exchange(LOGIN_FAILED, LOGIN_FAILED, ROWAN_ELOGIN);
+    free(login);
+    login = NULL;
+    book.server = &users->list[0].verifier;
+    exchange(LOGIN_DONE, LOGIN_DONE, 0);
+    assert_true(login_is_server(login));
+    assert_null(login_user(login, users));
+}
+
+LOGIN_TEST(nobody_logs_in_before_there_is_a_configuration)
+{
+    int error;
+    book.cover = NULL;
+    assert_int_equal(login_begin(&trying, &secret, &up.conn), 0);
+    assert_int_equal(arrive(&error), LOGIN_FAILED);
+    assert_int_equal(error, ROWAN_EAGAIN);
+}
+
+LOGIN_TEST(a_proof_without_a_challenge_and_lengths_that_are_wrong_are_refused)
+{
+    int error;
+    Rowan__Proof proof = ROWAN__PROOF__INIT;
+    Rowan__Login asked = ROWAN__LOGIN__INIT;
+    Rowan__Challenge given = ROWAN__CHALLENGE__INIT;
+    uint8_t bytes[64] = {0};
+    proof.proof = (ProtobufCBinaryData){SCRAM_KEY_BYTES, bytes};
+    assert_int_equal(
+        login_take(&login, &book, &down.conn, 1, &CONTROL_MESSAGE(PROOF, proof, &proof), &error),
+        LOGIN_FAILED);
+    assert_int_equal(error, ROWAN_EFORMAT);
+    char name[USER_NAME_BYTES + 2];
+    memset(name, 'a', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    asked.user = name;
+    asked.nonce = (ProtobufCBinaryData){LOGIN_NONCE_BYTES, bytes};
+    assert_int_equal(
+        login_take(&login, &book, &down.conn, 1, &CONTROL_MESSAGE(LOGIN, login, &asked), &error),
+        LOGIN_FAILED);
+    asked.user = (char *)(uintptr_t) "ann";
+    asked.nonce.len = LOGIN_NONCE_BYTES + 1;
+    assert_int_equal(
+        login_take(&login, &book, &down.conn, 1, &CONTROL_MESSAGE(LOGIN, login, &asked), &error),
+        LOGIN_FAILED);
+    assert_null(login);
+    assert_int_equal(login_begin(&trying, &secret, &up.conn), 0);
+    given.nonce = (ProtobufCBinaryData){LOGIN_NONCE_BYTES, bytes};
+    given.salt = (ProtobufCBinaryData){SCRAM_SALT_BYTES + 1, bytes};
+    given.rounds = SCRAM_MIN_ROUNDS;
+    assert_int_equal(login_go_on(&trying, &secret, &up.conn,
+                                 &CONTROL_MESSAGE(CHALLENGE, challenge, &given), &error),
+                     LOGIN_FAILED);
+    assert_int_equal(error, ROWAN_EFORMAT);
+    given.salt.len = SCRAM_SALT_BYTES;
+    given.rounds = SCRAM_MIN_ROUNDS - 1; /* a cheap guess is not given away */
+    assert_int_equal(login_go_on(&trying, &secret, &up.conn,
+                                 &CONTROL_MESSAGE(CHALLENGE, challenge, &given), &error),
+                     LOGIN_FAILED);
+    assert_int_equal(error, ROWAN_EINVALID);
+}
+
+static int secret_in(const char *text, size_t bytes, mode_t mode, struct login_secret *out)
+{
+    char path[] = "/tmp/rowan-secret-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, bytes), bytes);
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+    const int error = login_secret_read(out, "ann", path);
+    unlink(path);
+    return error;
+}
+
+TEST(a_secret_is_read_without_its_line_end_from_a_file_that_not_everybody_can_read)
+{
+    struct login_secret read;
+    char much[USER_MAX_SECRET_BYTES + 2];
+    memset(much, 'x', sizeof much);
+    assert_int_equal(secret_in("correct horse\n", 14, 0640, &read), 0);
+    assert_int_equal(read.bytes, 13);
+    assert_memory_equal(read.secret, "correct horse", 13);
+    assert_int_equal(secret_in("correct horse\n", 14, 0644, &read), ROWAN_EPERMISSION);
+    assert_int_equal(secret_in("elevenbytes\n", 12, 0600, &read), ROWAN_EINVALID);
+    assert_int_equal(secret_in(much, USER_MAX_SECRET_BYTES, 0600, &read), 0);
+    assert_int_equal(secret_in(much, USER_MAX_SECRET_BYTES + 1, 0600, &read), ROWAN_EINVALID);
+    assert_int_equal(login_secret_read(&read, "ann", "/nowhere/at-all"), ROWAN_ENOTFOUND);
+}
+
+UNIT_MAIN(NULL, NULL)
