@@ -65,20 +65,27 @@ static void resolve(struct worker *worker, struct request *request)
         limit(worker, request);
 }
 
-/* Garbage from a client ends its connection and nothing else. */
-static void client_message(struct worker *worker, struct client_link *client,
-                           const struct fabric_event *event)
+/* It logs in; or it is garbage, which ends its connection and nothing else. */
+static __attribute__((noinline)) void client_no_request(struct worker *worker,
+                                                        struct client_link *client,
+                                                        const struct fabric_event *event)
 {
     if (message_type(event->data, event->bytes) == MESSAGE_CONTROL) {
         worker_client_control(worker, client, event);
         return;
     }
+    log_event(LOG_WARN, "client_garbage", "worker=%u bytes=%u", worker->number, event->bytes);
+    worker_client_mark(worker, client);
+}
+
+static void client_message(struct worker *worker, struct client_link *client,
+                           const struct fabric_event *event)
+{
     struct request *request = &worker->taken[worker->taken_count];
     if (!message_parse_request(event->data, event->bytes, &request->header, &request->key,
                                &request->value) ||
         !worker_client_may_ask(client, &request->header)) {
-        log_event(LOG_WARN, "client_garbage", "worker=%u bytes=%u", worker->number, event->bytes);
-        worker_client_mark(worker, client);
+        client_no_request(worker, client, event);
         return;
     }
     worker->taken_count++;
