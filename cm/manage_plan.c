@@ -59,8 +59,7 @@ static const char *users_refusal(const struct cm_state *state, const struct cm_p
                                  char *why, size_t why_bytes)
 {
     if (plan->kind == CM_PLAN_LOGIN && plan->to == 1 && !state->options.keyed)
-        return "whoever can say that he is a server needs no login: give all managers and servers "
-               "a "
+        return "whoever says that he is a server needs no login: give all managers and servers a "
                "key first (cluster-key)";
     for (uint32_t i = 0; i < state->connection_limit; i++) {
         const struct connection *peer = &state->connections[i];

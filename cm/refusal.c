@@ -22,9 +22,9 @@ const char refusal_removed[] =
     "this process was silent for too long, or did not adopt a configuration, and was removed from "
     "the cluster: the server starts again";
 
-const char refusal_unread[] = "the configuration that this server stored has a format that the "
-                              "configuration manager does not "
-                              "read: start a manager of the server's version";
+const char refusal_unread[] =
+    "the configuration that this server stored has a format that the configuration manager does "
+    "not read: start a manager of the server's version";
 
 static const char refusal_stranger[] =
     "the server's number is not among the servers of this cluster, or it was removed (rowan add "

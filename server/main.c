@@ -1,5 +1,6 @@
 /* rowan-server: one server process. Reads its settings, opens the seams, runs the roles on reactors
- * until SIGTERM or SIGINT, or until a role cannot go on. SIGHUP makes it read its settings again. With --check it verifies a stopped one's PM instead. */
+ * until SIGTERM or SIGINT, or until a role cannot go on. SIGHUP makes it read its settings again. With --check it verifies
+ * a stopped one's PM instead. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

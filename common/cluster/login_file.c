@@ -36,7 +36,8 @@ int login_secret_read(struct login_secret *secret, const char *name, const char 
     if (strlen(name) > USER_NAME_BYTES)
         return ROWAN_EINVALID;
     strcpy(secret->name, name);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    /* Nobody may write to a FIFO. */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return error_from_errno(errno);
     const int error = read_secret(fd, secret);

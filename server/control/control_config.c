@@ -314,8 +314,8 @@ static void apply_configuration_is(struct control *control, uint32_t tag,
     if (error == ROWAN_EINCOMPATIBLE)
         server_fail(
             control->common, error,
-            "the cluster's configuration has a format that this server does not read: start "
-            "a server of the configuration manager's version");
+            "the cluster's configuration has a format that this server does not read: start a "
+            "server of the configuration manager's version");
     else if (error)
         log_event(LOG_WARN, "configuration_damaged", "error=%s", error_name(error));
     else

@@ -146,7 +146,7 @@ def planted(field):
 @tap.case
 def a_program_of_the_part_before_finds_in_the_library_what_it_was_compiled_for():
     tap.check(abi_changes(planted(""), planted("long b;")), "abidiff is silent about a struct that has grown")
-    with open(os.path.join(HERE, "before"), encoding="ascii") as file:
+    with open(os.path.join(os.path.dirname(HERE), "before"), encoding="ascii") as file:
         commit = file.read().strip()
     if run("git", "-C", TOP, "cat-file", "-e", commit + "^{commit}").returncode != 0:
         tap.skip(f"the history of this tree does not hold {commit}, the last commit of the part before")

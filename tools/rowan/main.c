@@ -26,8 +26,7 @@ static const struct config_key keys[] = {
      "but for status, shards and verify"},
     {"wait", CONFIG_BOOL, FIELD(wait), "no", 0, 0, NULL,
      "drain, move, split: until that is over; shards: until each has all its replicas; with "
-     "progress "
-     "on standard error"},
+     "progress on standard error"},
     {"json", CONFIG_BOOL, FIELD(json), "no", 0, 0, NULL, "print one JSON object and nothing else"},
 };
 
@@ -50,11 +49,9 @@ static const struct config_spec spec = {
         "  balance on|off|dry-run   whether shards move by their load; at first they do\n"
         "  set             settings that change while servers and managers run\n"
         "  set [ID|manager] KEY=VALUE   one of them, until the next start, of a server, all "
-        "managers, "
-        "or all servers\n"
+        "managers, or all servers\n"
         "  user list | add NAME read|write|admin FILE [PREFIX] | remove NAME   who may log in; "
-        "FILE has\n"
-        "                  the secret, and gets a new one if it is not there\n"
+        "FILE has\n                  the secret, and gets a new one if it is not there\n"
         "  login required|open   whether who has not logged in may do nothing, or everything\n"
         "Exit code: 0 done, 1 failed, 2 usage.",
     .positional =

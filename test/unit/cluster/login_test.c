@@ -282,6 +282,13 @@ TEST(a_secret_is_read_without_its_line_end_from_a_file_that_not_everybody_can_re
     assert_int_equal(secret_in(much, USER_MAX_SECRET_BYTES, 0600, &read), 0);
     assert_int_equal(secret_in(much, USER_MAX_SECRET_BYTES + 1, 0600, &read), ROWAN_EINVALID);
     assert_int_equal(login_secret_read(&read, "ann", "/nowhere/at-all"), ROWAN_ENOTFOUND);
+    char directory[] = "/tmp/rowan-secret-XXXXXX", fifo[64];
+    assert_non_null(mkdtemp(directory));
+    snprintf(fifo, sizeof fifo, "%s/fifo", directory);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(login_secret_read(&read, "ann", fifo), ROWAN_EINVALID); /* at once */
+    unlink(fifo);
+    rmdir(directory);
 }
 
 UNIT_MAIN(NULL, NULL)
