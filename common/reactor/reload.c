@@ -50,4 +50,5 @@ int reload_attach(struct reactor *reactor)
 void reload_ignore(void)
 {
     signal(SIGHUP, SIG_IGN);
+    atomic_store(&reload_reactor, NULL);
 }

@@ -41,6 +41,7 @@ class AtWork:
             [*command, "a", "--seconds", "3600", "--timeout-ms", "60000", *load, "--seed", str(self.dice.randrange(1 << 31))],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(),
         )  # fmt: skip
+        self.goes_on("the work begins")  # who starts while nothing answers ends at once
 
     def drop_work(self):
         self.load.kill()

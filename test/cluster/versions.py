@@ -70,8 +70,8 @@ class Mixed(Failing):
         build_before()
         self.loads = []
         super().__init__(name, *options, records=RECORDS, wraps=[as_of(version) for version in VERSIONS], load=("--depth", "16", *RATE))
-        # New clients all the time, beside those that stay.
-        self.loads = [Load(self, RECORDS, timeout_ms=60000, wrap=as_of(version), more=(*RATE, "--acked", self.acked_by(version)))
+        # New clients all the time, beside those that stay. They say so at once if there is no manager just then.
+        self.loads = [Load(self, RECORDS, timeout_ms=60000, wrap=as_of(version), may_not_start=True, more=(*RATE, "--acked", self.acked_by(version)))
                       for version in VERSIONS]  # fmt: skip
 
     def acked_by(self, version):
