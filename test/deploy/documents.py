@@ -22,6 +22,7 @@ from packages import Unavailable  # noqa: E402
 
 GUIDE = "deploy/guide/"
 PAGES = ("README.md", GUIDE + "README.md", GUIDE + "how-it-works.md", GUIDE + "operating.md", GUIDE + "tuning.md",
+         GUIDE + "security.md",
          GUIDE + "limits.md")  # fmt: skip
 TREE = "/root/rowan-kv"
 PACKAGES = "packages"  # where the guide has them built

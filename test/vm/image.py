@@ -29,7 +29,7 @@ BUILD = "/rowan/build"
 PROGRAMS = ["dash", "python3", "ip", "rdma", "ndctl", "daxctl", "mke2fs"]
 PRELOADED = "test/vm/qp_errors.so"  # of the build
 OPTIONAL = ["ibv_devinfo", "ibv_rc_pingpong", "ibv_srq_pingpong", "ibv_ud_pingpong", "strace", "gdb", "perf"]
-TREE = ["tools", "test/lib", "test/cluster", "test/vm"]
+TREE = ["tools", "test/lib", "test/cluster", "test/vm", "deploy/ansible"]
 PYTHON_WITHOUT = shutil.ignore_patterns(
     "test", "tests", "idlelib", "lib2to3", "ensurepip", "distutils", "pydoc_data", "tkinter",
     "turtledemo", "config-3*", "sitecustomize.py", "EXTERNALLY-MANAGED", "venv", "unittest", "xmlrpc",
@@ -92,7 +92,7 @@ def libraries_of(paths):
 class Content:
     """{place inside: file here}; copied when the disk is made."""
 
-    def __init__(self, linux, build, more):
+    def __init__(self, linux, build, more, folders):
         self.files = {}
         self.linux = linux
         self.names = []  # of modules
@@ -101,6 +101,8 @@ class Content:
         self.add_python()
         self.add_verbs()
         self.add_modules()
+        for folder in folders:
+            self.add_folder(folder, folder, shutil.ignore_patterns("__pycache__"))
         elf = [path for path in self.files.values() if is_program(path) or ".so" in os.path.basename(path)]
         for path in map(os.path.normpath, libraries_of(elf)):
             # The build's own is found by its place beside the programs (RUNPATH).
@@ -205,10 +207,10 @@ def write(path, text):
         file.write(text)
 
 
-def make_disk(linux, build, more, place):
+def make_disk(linux, build, more, folders, place):
     """The path of the disk for this build; made where what goes in has changed."""
-    content = Content(linux, build, more)
-    name = re.sub(r"[^\w-]", "-", os.path.relpath(build, TOP))
+    content = Content(linux, build, more, folders)
+    name = re.sub(r"[^\w-]", "-", os.path.relpath(build, TOP)) + ("-more" if folders else "")
     path, mark = os.path.join(place, name + ".img"), os.path.join(place, name + ".made")
     wanted = content.fingerprint()
     if os.path.exists(path) and os.path.exists(mark):
@@ -266,15 +268,15 @@ def make_initial(linux, place):
 
 
 class Image:
-    """All that a machine boots from. `build`: the folder of the programs; `more`: programs of this host that
-    are wanted inside too."""
+    """All that a machine boots from. `build`: the folder of the programs; `more` and `folders`: programs and folders of
+    this host that are wanted inside too."""
 
-    def __init__(self, build, more=()):
+    def __init__(self, build, more=(), folders=()):
         place = os.path.join(TOP, "build", "vm")
         with locked(place):
             linux = kernel.fetch(place)
             self.kernel = linux.image
             self.version = linux.version
             self.initial = make_initial(linux, place)
-            self.disk = make_disk(linux, os.path.abspath(build), tuple(more), place)
+            self.disk = make_disk(linux, os.path.abspath(build), tuple(more), tuple(folders), place)
         self.place = place

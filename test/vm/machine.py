@@ -79,10 +79,12 @@ class Job:
 
 class Memory:
     """The files behind the machine's persistent memory. They keep their bytes however the machine ends. Unlike real
-    PM they never lose what was not flushed."""
+    PM they never lose what was not flushed. `labels`: room for the labels of namespaces, as real ones have, 16 MiB of each. Without, the
+    whole of a device is one."""
 
-    def __init__(self, folder, mib=(768, 768)):
+    def __init__(self, folder, mib=(768, 768), labels=False):
         os.makedirs(folder, exist_ok=True)
+        self.more = ",label-size=16M" if labels else ""
         self.paths = [os.path.join(folder, f"pm{number}.img") for number in range(len(mib))]
         for path, size in zip(self.paths, mib):
             if not os.path.exists(path):
@@ -93,7 +95,7 @@ class Memory:
         words = []
         for number, path in enumerate(self.paths):
             backend = f"memory-backend-file,id=pm{number},share=on,mem-path={path},size={os.path.getsize(path)}"
-            words += ["-object", backend, "-device", f"nvdimm,memdev=pm{number},id=nvdimm{number}"]
+            words += ["-object", backend, "-device", f"nvdimm,memdev=pm{number},id=nvdimm{number}{self.more}"]
         return words
 
     def bytes(self):
@@ -255,11 +257,11 @@ class Machine:
 class Bench:
     """A place with an image, persistent memory, and machines that are booted on them, one after the other."""
 
-    def __init__(self, source, folder=None, mib=(768, 768)):
+    def __init__(self, source, folder=None, mib=(768, 768), labels=False):
         self.source = source
         self.made = None if folder else tempfile.mkdtemp(prefix="t", dir=scratch())
         self.folder = folder or self.made
-        self.memory = Memory(self.folder, mib)
+        self.memory = Memory(self.folder, mib, labels)
         self.machine = None
         self.boots = 0
 

@@ -25,7 +25,8 @@ static const struct config_key keys[] = {
      "how long to try, in milliseconds, verify each shard; 0: 10000, verify 30000; at most 60000 "
      "but for status, shards and verify"},
     {"wait", CONFIG_BOOL, FIELD(wait), "no", 0, 0, NULL,
-     "drain, move, split: until that is over; shards: until each has all its replicas; with "
+     "drain, move, split: until that is over; shards: until each has all its replicas and is "
+     "served; with "
      "progress on standard error"},
     {"json", CONFIG_BOOL, FIELD(json), "no", 0, 0, NULL, "print one JSON object and nothing else"},
 };

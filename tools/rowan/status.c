@@ -25,6 +25,18 @@ static json_t *servers_json(const uint32_t *servers, uint32_t count)
     return array;
 }
 
+/* On an error, which it tells, the view is closed. */
+static int view_look(const struct rowan_settings *settings, const char *command, struct view *view)
+{
+    const int error =
+        admin_status_get(view->admin, settings->timeout_ms * NS_PER_MS, &view->status);
+    if (error) {
+        tool_say("%s: %s: %s", command, settings->cm, error_sentence(error));
+        admin_close(view->admin);
+    }
+    return error;
+}
+
 static int view_open(const struct rowan_settings *settings, const char *command, struct view *view)
 {
     struct admin_missing missing;
@@ -32,14 +44,7 @@ static int view_open(const struct rowan_settings *settings, const char *command,
     if (error == ROWAN_EAGAIN && settings->json)
         tool_print_json(
             json_pack("{s:o}", "waiting_for", servers_json(missing.servers, missing.count)));
-    if (error)
-        return error;
-    error = admin_status_get(view->admin, settings->timeout_ms * NS_PER_MS, &view->status);
-    if (error) {
-        tool_say("%s: %s: %s", command, settings->cm, error_sentence(error));
-        admin_close(view->admin);
-    }
-    return error;
+    return error ? error : view_look(settings, command, view);
 }
 
 static void view_close(struct view *view)
@@ -456,12 +461,43 @@ static int print_shards_json(const struct view *view)
         json_pack("{s:I, s:o}", "term", (json_int_t)config->term, "shards", array));
 }
 
+static uint32_t count_recovering(const struct view *view)
+{
+    const struct cluster_config *config = view->status.config;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < config->shard_count; i++)
+        count += is_recovering(view, &config->shards[i]);
+    return count;
+}
+
+/* Until each shard is served: the configuration says by whom, the servers whether they do. */
+static int await_served(const struct rowan_settings *settings, const char *command,
+                        struct view *view)
+{
+    struct progress progress;
+    uint32_t left;
+    int error = 0;
+    progress_init(&progress, clock_now_ns(clock_system()));
+    while (!error && (left = count_recovering(view)) > 0) {
+        const uint64_t now_ns = clock_now_ns(clock_system());
+        if (progress_due(&progress, now_ns))
+            progress_line(&progress, "shards: %u of %u are recovering", left,
+                          view->status.config->shard_count);
+        (void)admin_wait(view->admin, now_ns + NS_PER_S / 10); /* what fails, fails below */
+        admin_status_free(&view->status);
+        error = view_look(settings, command, view);
+    }
+    progress_end(&progress);
+    return error;
+}
+
 int command_shards(const struct rowan_settings *settings, char **words)
 {
     struct view view;
     int code = EXIT_DONE;
     if ((settings->wait && command_wait_whole(settings, words[0])) ||
-        view_open(settings, words[0], &view))
+        view_open(settings, words[0], &view) ||
+        (settings->wait && await_served(settings, words[0], &view)))
         return EXIT_FAILED;
     if (!settings->json)
         print_shards(&view);
