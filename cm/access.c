@@ -37,10 +37,20 @@ enum login_step access_login(struct access *access, const struct access_asker *a
     return step;
 }
 
+static int client_right(const struct access_asker *asker, enum user_role role)
+{
+    const struct users *users = users_of(asker);
+    return users_allow(users, login_user(*asker->login, users), role);
+}
+
+bool access_may_watch(const struct access_asker *asker)
+{
+    return asker->kind == FABRIC_SERVER || client_right(asker, USER_READ) == 0;
+}
+
 const char *access_refusal(struct access *access, const struct access_asker *asker,
                            const Rowan__ControlMessage *message, int *error)
 {
-    const struct users *users = users_of(asker);
     const bool admin = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_PLAN ||
                        message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_USERS ||
                        message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SET_SETTING;
@@ -48,8 +58,7 @@ const char *access_refusal(struct access *access, const struct access_asker *ask
     if (asker->kind == FABRIC_SERVER && access->keyed && !login_is_server(*asker->login))
         *error = ROWAN_ELOGIN;
     else if (asker->kind != FABRIC_SERVER)
-        *error =
-            users_allow(users, login_user(*asker->login, users), admin ? USER_ADMIN : USER_READ);
+        *error = client_right(asker, admin ? USER_ADMIN : USER_READ);
     if (!*error)
         return NULL;
     access->refused_requests++;

@@ -28,6 +28,9 @@ void access_init(struct access *access, const struct scram_verifier *servers,
 enum login_step access_login(struct access *access, const struct access_asker *asker, uint32_t tag,
                              const Rowan__ControlMessage *message, int *error);
 
+/* May it be sent what changes? Who was removed since, for one, may not. */
+bool access_may_watch(const struct access_asker *asker);
+
 /* NULL: it may ask that; else why not, and `error`. */
 const char *access_refusal(struct access *access, const struct access_asker *asker,
                            const Rowan__ControlMessage *message, int *error);

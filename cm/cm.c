@@ -162,10 +162,20 @@ static void drop_shared(struct cm *cm)
     }
 }
 
+static struct access_asker asker_of(const struct cm *cm, struct cm_peer *peer)
+{
+    return (struct access_asker){cm_state_config(cm->state), peer->kind, peer->conn, &peer->login};
+}
+
 static void post_configuration(struct cm *cm, const struct cm_output *output,
                                const struct cm_action *action)
 {
+    const struct access_asker asker = asker_of(cm, &cm->peers[action->connection]);
     const bool push = action->config && action->tag == 0;
+    if (push && !access_may_watch(&asker)) {
+        give_up(cm, &cm->peers[action->connection], error_name(ROWAN_ELOGIN));
+        return;
+    }
     /* Not shared: what changes with every server that joins, and what says that this manager does not lead. */
     if (!action->config || output->waiting_count > 0 || !output->leads) {
         post_own(cm, action, push, outgoing_configuration(action, output));
@@ -320,7 +330,6 @@ static void on_accepted(struct cm *cm, const struct fabric_event *event)
         fabric_conn_close(event->conn);
         return;
     }
-
     struct cm_peer *peer = &cm->peers[place];
     *peer = (struct cm_peer){.conn = event->conn, .kind = event->peer.kind};
     event->conn->user = peer;
@@ -395,8 +404,7 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
 {
     struct cm_event event = {.connection = connection};
     struct cm_peer *peer = &cm->peers[connection];
-    const struct access_asker asker = {cm_state_config(cm->state), peer->kind, peer->conn,
-                                       &peer->login};
+    const struct access_asker asker = asker_of(cm, peer);
     Rowan__ControlMessage *message;
     int error = control_decode(data, bytes, &event.tag, &message);
     if (error) {
@@ -526,7 +534,6 @@ int cm_create(const struct cm_options *options, struct cm **out)
     access_init(&cm->access, options->servers, options->state.secret);
     cm->settings = options->settings;
     cm->identity = (struct fabric_identity){.incarnation = options->incarnation, .kind = FABRIC_CM};
-
     cm->wake_ns = WAKE_NEVER;
     struct cm_state_options state = options->state;
     state.incarnation = options->incarnation;

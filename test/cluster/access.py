@@ -205,6 +205,7 @@ def a_user_who_is_removed_loses_what_he_had_at_once():
     so_far = gets()
     tap.wait_until(lambda: gets() > so_far, 60, "the load does not begin")
     cluster.ok_by("ann", "user", "remove", "tom")
+    tap.wait_until(lambda: "reason=ROWAN_ELOGIN" in cluster.log("cm"), 20, "the manager goes on telling who was removed")
     out, err = child.communicate(timeout=100)
     tap.check(child.returncode == 1 and json.loads(out)["errors"] > 0, "who was removed goes on:", out, err)
     stopped = gets()
