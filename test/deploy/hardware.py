@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""The role rowan_pm in the virtual machine of test/vm, with three regions of persistent memory: one holds a devdax namespace,
-one what may be a file system, and one nothing yet. The role's first task, which installs packages, has no place there."""
+"""The roles rowan_pm and rowan_rdma in the virtual machine of test/vm, which has an RDMA device and three regions of
+persistent memory: one holds a devdax namespace, one what may be a file system, and one nothing yet. Their first tasks, which
+install packages, have no place there."""
 
 import glob
 import json
@@ -21,10 +22,9 @@ BIN = os.environ.get("ROWAN_BIN") or os.path.join(image.TOP, "build", "gcc-plain
 PACKAGES = "/usr/lib/python3/dist-packages"
 NEEDED = ("ansible", "cryptography", "[Jj]inja2", "[Jj]inja2-*", "markupsafe", "packaging", "resolvelib", "yaml")
 ROLES = os.path.join(image.SOURCE, "deploy", "ansible", "roles")
-BOOK = "- hosts: localhost\n  gather_facts: false\n  roles: [rowan_defaults, rowan_pm]\n"
+BOOK = "- hosts: localhost\n  gather_facts: false\n  roles: [rowan_defaults, {}]\n"
 DEVDAX, FILES, FREE = ("region0", "region1", "region2")
-MADE = """cat >/root/book.yml
-umount /pm || true
+MADE = """umount /pm || true
 ndctl destroy-namespace --force all
 ndctl disable-region all
 ndctl init-labels --force all
@@ -42,10 +42,10 @@ def before():
         folders = [path for name in NEEDED for path in glob.glob(os.path.join(PACKAGES, name))] + ["/usr/lib/locale/C.utf8"]
         if not os.path.isdir(os.path.join(PACKAGES, "ansible")):
             raise Unavailable("ansible is not there: tools/install-deps deploy")
-        bench = machine.Bench(image.Image(BIN, ["ansible-playbook"], folders), mib=(272, 272, 272), labels=True)
+        bench = machine.Bench(image.Image(BIN, ["ansible-playbook", "ibv_devices"], folders), mib=(272, 272, 272), labels=True)
         one = bench.boot()
         print(f"# Linux {one.ready} up in {one.boot_seconds:.1f} s", flush=True)
-        done = one.run(["sh", "-ec", MADE], input=BOOK.encode())
+        done = one.run(["sh", "-ec", MADE])
         tap.equal(done.code, 0, done.both)
     except Unavailable as reason:
         unavailable = f"there is no virtual machine: {reason}"
@@ -63,14 +63,20 @@ def namespaces():
     return {one["dev"]: [made["mode"] for made in one["namespaces"] if made["size"]] for one in json.loads(listed.out)["regions"]}
 
 
-def role(region, *words):
+def run(role, first, *words):
+    """From that task of the role on."""
     if unavailable:
         tap.skip(unavailable)
-    wanted = json.dumps({"rowan_pm_region": region})
+    write = bench.machine.run(["sh", "-c", "cat >/root/book.yml"], input=BOOK.format(role).encode())
+    tap.equal(write.code, 0, write.both)
     return bench.machine.run(
-        ["ansible-playbook", "--inventory", "localhost,", "--connection", "local", "--extra-vars", wanted,
-         "--start-at-task", "List regions and namespaces", *words, "book.yml"], seconds=300,
-        environment={"ANSIBLE_ROLES_PATH": ROLES, "HOME": "/root", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"})  # fmt: skip
+        ["ansible-playbook", "--inventory", "localhost,", "--connection", "local", "--start-at-task", first, *words, "book.yml"],
+        seconds=300, environment={"ANSIBLE_ROLES_PATH": ROLES, "HOME": "/root", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"})  # fmt: skip
+
+
+def role(region, *words):
+    wanted = json.dumps({"rowan_pm_region": region})
+    return run("rowan_pm", "List regions and namespaces", "--extra-vars", wanted, *words)
 
 
 def changes(count, done):
@@ -108,6 +114,15 @@ def a_free_region_becomes_a_device_once():
     changes(1, role(FREE))
     tap.equal(namespaces(), {DEVDAX: ["devdax"], FILES: ["fsdax"], FREE: ["devdax"]})
     changes(0, role(FREE))
+
+
+@tap.case
+def a_host_without_an_rdma_device_is_refused():
+    changes(0, run("rowan_rdma", "List RDMA devices"))
+    tap.equal(bench.machine.run(["rdma", "link", "delete", "rxe0"]).code, 0)
+    done = run("rowan_rdma", "List RDMA devices")
+    tap.check(done.code != 0, done.both)
+    tap.contains(" ".join(done.both.split()), "localhost has no RDMA device that works (ibv_devices)")
 
 
 if __name__ == "__main__":
