@@ -12,6 +12,7 @@
 #include "client/cm_link.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/error.h"
 
@@ -160,6 +161,16 @@ static void take_configuration(struct cm_link *cm, uint32_t tag, const Rowan__Co
     cm->fresh = config;
 }
 
+static void take_id(struct cm_link *cm, const Rowan__ClientIdIs *is)
+{
+    cm->client_id = is->client_id;
+    cm->has_ticket = is->ticket.len == sizeof cm->ticket;
+    if (cm->has_ticket)
+        memcpy(cm->ticket, is->ticket.data, sizeof cm->ticket);
+    cm->wants_id = false;
+    cm->next_id_ns = 0;
+}
+
 static bool says_it_leads(const Rowan__ControlMessage *message)
 {
     switch (message->body_case) {
@@ -206,11 +217,8 @@ void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
         take_configuration(cm, tag, message->configuration_is);
         break;
     case ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS:
-        if (cm->wants_id && message->client_id_is->client_id) {
-            cm->client_id = message->client_id_is->client_id;
-            cm->wants_id = false;
-            cm->next_id_ns = 0;
-        }
+        if (cm->wants_id && message->client_id_is->client_id)
+            take_id(cm, message->client_id_is);
         break;
     case ROWAN__CONTROL_MESSAGE__BODY_FAILURE:
         /* It was asked and cannot answer now; it is asked again after a while. */

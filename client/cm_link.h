@@ -4,6 +4,7 @@
 #define CLIENT_CM_LINK_H
 
 #include "client/peer.h"
+#include "common/auth/mac.h"
 #include "common/cluster/control.h"
 
 struct cm_link {
@@ -11,6 +12,8 @@ struct cm_link {
     struct managers managers;
     bool led;           /* by a manager that leads, of the connection's last configuration */
     uint32_t client_id; /* the newest one given and not taken; 0: none */
+    bool has_ticket;    /* it came with one (common/cluster/login.h) */
+    uint8_t ticket[MAC_BYTES];
     struct cluster_config *fresh; /* the newest configuration come and not taken, or NULL */
     bool wants_id, wants_config;
     bool no_config;         /* the CM said that there is none newer than what we know */

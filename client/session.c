@@ -466,6 +466,10 @@ static bool take_id(struct session *session)
         return false;
     session->client_id = session->cm.client_id;
     session->cm.client_id = 0;
+    if (session->router.login) {
+        session->router.login->has_ticket = session->cm.has_ticket;
+        memcpy(session->router.login->ticket, session->cm.ticket, MAC_BYTES);
+    }
     session->next_operation = 1;
     session->numbers_end = 0;
     /* A connection is that of the client id in its handshake. */

@@ -32,9 +32,15 @@ enum login_step access_login(struct access *access, const struct access_asker *a
     const enum login_step step = login_take(asker->login, &book, asker->conn, tag, message, error);
     if (step == LOGIN_FAILED)
         log_event(LOG_WARN, "login_refused", "user=%s error=%s so_far=%llu",
-                  *asker->login ? (*asker->login)->words.name : "", error_name(*error),
+                  login_name(*asker->login), error_name(*error),
                   (unsigned long long)++access->refused_logins);
     return step;
+}
+
+const char *access_user(const struct access_asker *asker)
+{
+    const struct user *user = login_user(*asker->login, users_of(asker));
+    return user ? user->name : NULL;
 }
 
 static int client_right(const struct access_asker *asker, enum user_role role)

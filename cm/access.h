@@ -28,6 +28,9 @@ void access_init(struct access *access, const struct scram_verifier *servers,
 enum login_step access_login(struct access *access, const struct access_asker *asker, uint32_t tag,
                              const Rowan__ControlMessage *message, int *error);
 
+/* The name of the user who has logged in; NULL: nobody. */
+const char *access_user(const struct access_asker *asker);
+
 /* May it be sent what changes? Who was removed since, for one, may not. */
 bool access_may_watch(const struct access_asker *asker);
 

@@ -7,62 +7,24 @@
  *  A2 The fabric is not polled before the stored value was read once, so that every peer's cluster
  *     id is judged against the true one.
  *  A3 A connection that we give up is closed only after the batch of events it may be in.
+ *  A5 A server has one connection: what it says on a newer one, where it has shown the cluster's key if there is one, ends the
+ *     older for the state first. Whoever only connects ends nobody's.
  *  A4 CM_EVENT_TIME comes before the fabric's events of a poll: its time was read after those of all polls before.
  */
-#include "cm/cm.h"
+#include "cm/cm_internal.h"
 
 #include <stdlib.h>
 
-#include "cm/access.h"
-#include "cm/loads.h"
-#include "cm/outbox.h"
 #include "cm/refusal.h"
 #include "cm/report.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/cluster/control.h"
-#include "common/cluster/login.h"
 
 enum { BATCH_EVENTS = 64 };
 
 #define RETRY_NS (1 * NS_PER_MS) /* until what could not be sent is tried again */
-
-struct cm_peer {
-    struct fabric_conn *conn; /* NULL: the place is free */
-    bool given_up;            /* A3 */
-    enum fabric_kind kind;
-    struct login *login; /* NULL: nobody has tried to log in */
-    struct outbox outbox;
-};
-
-struct cm {
-    struct cm_state *state;
-    struct coord *coord;
-    struct fabric_endpoint *endpoint;
-    struct fabric_identity identity;
-    cm_failed *failed;
-    void *failed_context;
-    struct access access;
-    struct config_live *settings;
-    int error;
-    bool started;
-    uint64_t now_ns;  /* of this poll, read before it */
-    uint64_t wake_ns; /* of the state's last output */
-    /* Of the coordination service, by kind of event, not yet handed to the state (A1). */
-    struct cm_event answers[CM_EVENT_LEADER + 1];
-    bool answered[CM_EVENT_LEADER + 1];
-
-    struct outgoing *shared[2]; /* the configuration of shared_term, without and with secret */
-    uint64_t shared_term;
-
-    struct load_row load_rows[CLUSTER_MAX_SHARDS]; /* of the report that is given to the state */
-
-    uint32_t open_count;
-    uint32_t given_up_count;
-    uint32_t peer_limit; /* above the highest place ever used */
-    struct cm_peer peers[CM_MAX_CONNECTIONS];
-};
 
 /* --- answers of the coordination service --- */
 
@@ -107,89 +69,6 @@ static void fail(struct cm *cm, int error, const char *detail)
         cm->failed(cm->failed_context, error, detail);
 }
 
-static void give_up(struct cm *cm, struct cm_peer *peer, const char *reason)
-{
-    if (peer->given_up)
-        return;
-    log_event(LOG_WARN, "connection_given_up", "place=%u reason=%s", (unsigned)(peer - cm->peers),
-              reason);
-    peer->given_up = true;
-    cm->given_up_count++;
-}
-
-/* A peer that closed is sent nothing more; its CLOSED event is on the way. */
-static void post(struct cm *cm, uint32_t connection, struct outgoing *outgoing, uint32_t tag,
-                 bool push)
-{
-    struct cm_peer *peer = &cm->peers[connection];
-    if (peer->given_up)
-        return;
-    if (!outgoing) {
-        give_up(cm, peer, "out_of_memory");
-        return;
-    }
-    int error = outbox_post(&peer->outbox, peer->conn, outgoing, tag, push);
-    if (error == ROWAN_EBUSY)
-        give_up(cm, peer, "peer_does_not_read");
-    else if (error && error != ROWAN_ECLOSED)
-        give_up(cm, peer, error_name(error));
-}
-
-/* Like post, to where the action says; ends the caller's reference. */
-static void post_own(struct cm *cm, const struct cm_action *action, bool push,
-                     struct outgoing *outgoing)
-{
-    post(cm, action->connection, outgoing, action->tag, push);
-    outgoing_release(outgoing);
-}
-
-static void post_failure(struct cm *cm, uint32_t connection, uint32_t tag, int error,
-                         const char *detail)
-{
-    /* After these two the peer asks ten times a second, and logs the reason itself. */
-    const bool asks_again = error == ROWAN_EAGAIN || error == ROWAN_ENOTLEADING;
-    log_event(asks_again ? LOG_DEBUG : LOG_INFO, "refused", "place=%u error=%s detail=\"%s\"",
-              connection, error_name(error), detail);
-    const struct cm_action answer = {.connection = connection, .tag = tag};
-    post_own(cm, &answer, false, outgoing_failure(error, detail));
-}
-
-static void drop_shared(struct cm *cm)
-{
-    for (int i = 0; i < 2; i++) {
-        outgoing_release(cm->shared[i]);
-        cm->shared[i] = NULL;
-    }
-}
-
-static struct access_asker asker_of(const struct cm *cm, struct cm_peer *peer)
-{
-    return (struct access_asker){cm_state_config(cm->state), peer->kind, peer->conn, &peer->login};
-}
-
-static void post_configuration(struct cm *cm, const struct cm_output *output,
-                               const struct cm_action *action)
-{
-    const struct access_asker asker = asker_of(cm, &cm->peers[action->connection]);
-    const bool push = action->config && action->tag == 0;
-    if (push && !access_may_watch(&asker)) {
-        give_up(cm, &cm->peers[action->connection], error_name(ROWAN_ELOGIN));
-        return;
-    }
-    /* Not shared: what changes with every server that joins, and what says that this manager does not lead. */
-    if (!action->config || output->waiting_count > 0 || !output->leads) {
-        post_own(cm, action, push, outgoing_configuration(action, output));
-        return;
-    }
-    if (cm->shared_term != action->config->term)
-        drop_shared(cm);
-    cm->shared_term = action->config->term;
-    struct outgoing **outgoing = &cm->shared[action->with_secret ? 1 : 0];
-    if (!*outgoing)
-        *outgoing = outgoing_configuration(action, output);
-    post(cm, action->connection, *outgoing, action->tag, push);
-}
-
 /* The error of a request that could not start is kept as its answer. */
 static void read_stored(struct cm *cm)
 {
@@ -225,7 +104,7 @@ static void carry_out(struct cm *cm, const struct cm_output *output, const struc
         post_configuration(cm, output, action);
         break;
     case CM_ACTION_CLIENT_ID:
-        post_own(cm, action, false, outgoing_client_id(action->client_id));
+        post_client_id(cm, action);
         break;
     case CM_ACTION_FAILURE:
         post_failure(cm, action->connection, action->tag, action->error, action->detail);
@@ -331,7 +210,7 @@ static void on_accepted(struct cm *cm, const struct fabric_event *event)
         return;
     }
     struct cm_peer *peer = &cm->peers[place];
-    *peer = (struct cm_peer){.conn = event->conn, .kind = event->peer.kind};
+    *peer = (struct cm_peer){.conn = event->conn, .identity = event->peer};
     event->conn->user = peer;
     cm->open_count++;
     if (place >= cm->peer_limit)
@@ -348,15 +227,31 @@ static void free_place(struct cm *cm, struct cm_peer *peer)
     free(peer->login);
     peer->login = NULL;
     peer->conn = NULL;
-    peer->given_up = false;
     cm->open_count--;
-    step(cm,
-         &(struct cm_event){.kind = CM_EVENT_CLOSED, .connection = (uint32_t)(peer - cm->peers)});
+    if (!peer->left)
+        step(cm, &(struct cm_event){.kind = CM_EVENT_CLOSED,
+                                    .connection = (uint32_t)(peer - cm->peers)});
+    peer->given_up = peer->left = false;
+}
+
+/* A5 */
+static void leave_older(struct cm *cm, const struct cm_peer *newer)
+{
+    for (uint32_t i = 0; i < cm->peer_limit; i++) {
+        struct cm_peer *older = &cm->peers[i];
+        const struct fabric_identity *was = &older->identity, *is = &newer->identity;
+        if (older == newer || !older->conn || older->left || was->kind != FABRIC_SERVER ||
+            was->id != is->id || was->incarnation != is->incarnation)
+            continue;
+        cm_give_up(cm, older, "it_came_again");
+        older->left = true;
+        step(cm, &(struct cm_event){.kind = CM_EVENT_CLOSED, .connection = i});
+    }
 }
 
 static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowan__Join *from)
 {
-    if (cm->peers[connection].kind != FABRIC_SERVER) {
+    if (cm->peers[connection].identity.kind != FABRIC_SERVER) {
         post_failure(cm, connection, tag, ROWAN_EREFUSED, "only a server may join");
         return;
     }
@@ -366,6 +261,7 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
         post_failure(cm, connection, tag, ROWAN_EINCOMPATIBLE, refusal_unread);
         return;
     }
+    leave_older(cm, &cm->peers[connection]);
     step(cm, &(struct cm_event){.kind = CM_EVENT_JOIN,
                                 .connection = connection,
                                 .tag = tag,
@@ -404,7 +300,7 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
 {
     struct cm_event event = {.connection = connection};
     struct cm_peer *peer = &cm->peers[connection];
-    const struct access_asker asker = asker_of(cm, peer);
+    const struct access_asker asker = cm_asker(cm, peer);
     Rowan__ControlMessage *message;
     int error = control_decode(data, bytes, &event.tag, &message);
     if (error) {
@@ -415,7 +311,7 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
     const char *why =
         step == LOGIN_NO_PART ? access_refusal(&cm->access, &asker, message, &error) : NULL;
     if (step == LOGIN_FAILED && error != ROWAN_ELOGIN)
-        give_up(cm, peer, error_name(error));
+        cm_give_up(cm, peer, error_name(error));
     else if (why)
         post_failure(cm, connection, event.tag, error, why);
     else if (step == LOGIN_NO_PART)
@@ -452,25 +348,6 @@ static void close_given_up(struct cm *cm)
     }
 }
 
-/* True if something still waits to be sent. */
-static bool flush_outboxes(struct cm *cm)
-{
-    bool waits = false;
-    for (uint32_t i = 0; i < cm->peer_limit; i++) {
-        struct cm_peer *peer = &cm->peers[i];
-        if (!peer->conn || peer->given_up || peer->outbox.count == 0)
-            continue;
-        int error = outbox_flush(&peer->outbox, peer->conn);
-        if (error == ROWAN_EAGAIN)
-            waits = true;
-        else if (error == ROWAN_ECLOSED)
-            outbox_clear(&peer->outbox);
-        else if (error)
-            give_up(cm, peer, error_name(error));
-    }
-    return waits;
-}
-
 /* --- the role --- */
 
 static bool poll_coord(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
@@ -498,7 +375,7 @@ static bool poll_fabric(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
     }
     for (unsigned i = 0; i < count; i++)
         on_fabric_event(cm, &events[i]);
-    if (flush_outboxes(cm))
+    if (post_flush(cm))
         wake_at(wake_ns, now_ns + RETRY_NS);
     close_given_up(cm);
     fabric_flush(cm->endpoint);
@@ -571,7 +448,7 @@ void cm_destroy(struct cm *cm)
         outbox_clear(&cm->peers[i].outbox);
         free(cm->peers[i].login);
     }
-    drop_shared(cm);
+    post_fini(cm);
     cluster_release(cm->answers[CM_EVENT_READ].config);
     fabric_endpoint_close(cm->endpoint);
     cm_state_destroy(cm->state);

@@ -6,6 +6,7 @@
 
 #include "common/base/assert.h"
 #include "common/cluster/control.h"
+#include "common/cluster/login.h"
 #include "common/cluster/user_proto.h"
 #include "proto/message.h"
 
@@ -54,10 +55,16 @@ struct outgoing *outgoing_configuration(const struct cm_action *action,
     return outgoing;
 }
 
-struct outgoing *outgoing_client_id(uint32_t client_id)
+struct outgoing *outgoing_client_id(uint32_t client_id, const struct cluster_config *config,
+                                    const char *user)
 {
+    uint8_t ticket[MAC_BYTES];
     Rowan__ClientIdIs is = ROWAN__CLIENT_ID_IS__INIT;
     is.client_id = client_id;
+    if (user && !login_ticket(config->secret, client_id, user, ticket))
+        return NULL;
+    if (user)
+        is.ticket = (ProtobufCBinaryData){sizeof ticket, ticket};
     return outgoing_create(&CONTROL_MESSAGE(CLIENT_ID_IS, client_id_is, &is));
 }
 

@@ -15,7 +15,9 @@ struct outgoing;
 /* Each makes one with one reference. NULL: no memory. */
 struct outgoing *outgoing_configuration(const struct cm_action *action,
                                         const struct cm_output *output);
-struct outgoing *outgoing_client_id(uint32_t client_id);
+/* With its ticket, if `user` is not NULL. */
+struct outgoing *outgoing_client_id(uint32_t client_id, const struct cluster_config *config,
+                                    const char *user);
 struct outgoing *outgoing_lease(uint64_t manager, uint64_t manager_ns, bool granted);
 struct outgoing *outgoing_users(const struct cluster_config *config); /* NULL: none */
 struct outgoing *outgoing_committed(uint64_t term);

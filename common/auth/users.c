@@ -46,12 +46,16 @@ void users_release(struct users *users)
         free(users);
 }
 
+bool user_name_is_right(const char *name)
+{
+    const size_t bytes = strnlen(name, USER_NAME_BYTES + 1);
+    static const char may[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    return bytes >= 1 && bytes <= USER_NAME_BYTES && strspn(name, may) == bytes;
+}
+
 bool user_is_right(const struct user *user)
 {
-    const size_t bytes = strnlen(user->name, sizeof user->name);
-    static const char may[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    return bytes >= 1 && bytes <= USER_NAME_BYTES && strspn(user->name, may) == bytes &&
-           user->role >= USER_READ && user->role <= USER_ADMIN &&
+    return user_name_is_right(user->name) && user->role >= USER_READ && user->role <= USER_ADMIN &&
            user->prefix_bytes <= USER_PREFIX_BYTES && user->verifier.rounds >= SCRAM_MIN_ROUNDS &&
            user->verifier.rounds <= SCRAM_MAX_ROUNDS;
 }

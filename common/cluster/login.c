@@ -1,6 +1,7 @@
 /* login.c - see login.h. */
 #include "common/cluster/login.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,20 @@ static bool take(const ProtobufCBinaryData *from, uint8_t *to, size_t bytes)
     return from->len == bytes;
 }
 
+bool login_ticket(const uint8_t secret[CLUSTER_SECRET_BYTES], uint32_t client, const char *user,
+                  uint8_t ticket[MAC_BYTES])
+{
+    struct {
+        char what[16];
+        uint8_t client[4]; /* little-endian */
+        char user[USER_NAME_BYTES + 1];
+    } words = {.what = "client id"};
+    for (unsigned i = 0; i < sizeof words.client; i++)
+        words.client[i] = (uint8_t)(client >> 8 * i);
+    snprintf(words.user, sizeof words.user, "%s", user);
+    return mac_make(secret, CLUSTER_SECRET_BYTES, &words, sizeof words, ticket);
+}
+
 /* --- whoever connects --- */
 
 int login_begin(struct login_try *login, const struct login_secret *secret,
@@ -44,6 +59,8 @@ int login_begin(struct login_try *login, const struct login_secret *secret,
     random_entropy(login->words.nonces[0], LOGIN_NONCE_BYTES);
     body.user = login->words.name;
     body.nonce = bytes_of(login->words.nonces[0], LOGIN_NONCE_BYTES);
+    if (secret->has_ticket)
+        body.ticket = bytes_of(secret->ticket, sizeof secret->ticket);
     return control_message_send(conn, 0, &CONTROL_MESSAGE(LOGIN, login, &body));
 }
 
@@ -114,6 +131,14 @@ static const struct scram_verifier *verifier_of(const struct login_book *book, c
     return user ? &user->verifier : NULL;
 }
 
+static bool has_ticket(const struct login_book *book, const Rowan__Login *asked)
+{
+    uint8_t right[MAC_BYTES];
+    return !book->client || (asked->ticket.len == sizeof right &&
+                             login_ticket(book->cover, book->client, asked->user, right) &&
+                             mac_equal(right, asked->ticket.data));
+}
+
 static int challenge(struct login **out, const struct login_book *book, struct fabric_conn *conn,
                      uint32_t tag, const Rowan__Login *asked)
 {
@@ -130,7 +155,7 @@ static int challenge(struct login **out, const struct login_book *book, struct f
     memcpy(words->nonces[0], asked->nonce.data, LOGIN_NONCE_BYTES);
     random_entropy(words->nonces[1], LOGIN_NONCE_BYTES);
     const struct scram_verifier *verifier = verifier_of(book, words->name);
-    login->known = verifier != NULL;
+    login->known = verifier && has_ticket(book, asked);
     if (verifier)
         login->verifier = *verifier;
     else if (!scram_verifier_pretend(&login->verifier, book->cover, words->name, LOGIN_ROUNDS))
@@ -190,6 +215,12 @@ const struct user *login_user(const struct login *login, const struct users *use
         return NULL;
     const struct user *user = users_find(users, login->words.name);
     return user && scram_verifier_equal(&user->verifier, &login->verifier) ? user : NULL;
+}
+
+const char *login_name(const struct login *login)
+{
+    const char *name = login ? login->words.name : "";
+    return user_name_is_right(name) || strcmp(name, LOGIN_SERVER) == 0 ? name : "?";
 }
 
 bool login_is_server(const struct login *login)

@@ -13,7 +13,9 @@
 #ifndef CLUSTER_LOGIN_H
 #define CLUSTER_LOGIN_H
 
+#include "common/auth/mac.h"
 #include "common/auth/users.h"
+#include "common/cluster/cluster.h"
 #include "common/cluster/control.h"
 
 enum { LOGIN_NONCE_BYTES = 16, LOGIN_ROUNDS = 16384 };
@@ -27,6 +29,11 @@ struct login_words {
     uint8_t salt[SCRAM_SALT_BYTES];
     uint8_t nonces[2][LOGIN_NONCE_BYTES]; /* of who connects, of the other */
 };
+
+/* What shows that a manager has given this client id to this user: a MAC with the cluster's secret. Nobody else uses it, for a client's
+ * operations are told from retries by its id. False: no memory in libcrypto. */
+bool login_ticket(const uint8_t secret[CLUSTER_SECRET_BYTES], uint32_t client, const char *user,
+                  uint8_t ticket[MAC_BYTES]);
 
 /* The setting of servers and managers, read by login_key_read. */
 #define CLUSTER_KEY_KEY(field)                                                                     \
@@ -44,6 +51,8 @@ struct login_secret {
     char name[USER_NAME_BYTES + 1];
     uint8_t secret[USER_MAX_SECRET_BYTES];
     uint32_t bytes;
+    bool has_ticket; /* for workers: of the client id that the manager gave */
+    uint8_t ticket[MAC_BYTES];
     bool derived; /* the keys, with: */
     uint8_t salt[SCRAM_SALT_BYTES];
     uint32_t rounds;
@@ -87,7 +96,7 @@ enum login_step login_go_on(struct login_try *login, struct login_secret *secret
 struct login {
     bool done;
     bool spent; /* it has failed, and there is no second try on this connection */
-    /* There is somebody of that name; else it fails, at the end, as with a wrong secret. */
+    /* There is somebody of that name, who has the ticket; else it fails, at the end, as with a wrong secret. */
     bool known;
     struct scram_verifier verifier;
     struct login_words words;
@@ -99,6 +108,7 @@ struct login_book {
     const struct scram_verifier *server; /* of LOGIN_SERVER; NULL: nobody */
     /* SCRAM_SALT_BYTES that others do not know: the cluster's secret. NULL: nobody can log in yet (ROWAN_EAGAIN). */
     const uint8_t *cover;
+    uint32_t client; /* a client id whose ticket is asked for; 0: none */
 };
 
 /* login_take: takes what came on a connection, whose login is *login (NULL at first; the caller frees it), and answers.
@@ -110,6 +120,9 @@ enum login_step login_take(struct login **login, const struct login_book *book,
 
 /* The user who has logged in, as `users` know him now; NULL: nobody has, or he is gone, or has another secret. */
 const struct user *login_user(const struct login *login, const struct users *users);
+
+/* Who it is that tries to, for a log: "?" if nobody can have that name. */
+const char *login_name(const struct login *login);
 
 /* Is it whoever has the cluster's key? */
 bool login_is_server(const struct login *login);

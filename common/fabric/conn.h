@@ -246,8 +246,7 @@ void conn_break(struct conn *conn, int error, bool drain);
 /* Ends it silently, or after CLOSED. */
 void conn_end(struct conn *conn);
 
-/* F11: `newer` is passive and admitted, and its peer has not been told so. Verbs needs it not: its connections end with
- * those of the endpoint over tcp that made them. */
+/* F11: `newer` is passive and admitted, leads to a landing zone, and its peer has not been told so. */
 void conn_supersede(struct conn *newer);
 
 /* Breaks those whose handshake takes longer. */

@@ -30,7 +30,7 @@
  *
  *  F9  Nothing blocks. A full queue answers ROWAN_EAGAIN and has changed nothing.
  *
- *  F11 A newer connection of a server's role to an endpoint ends the older one of the same role and incarnation, before
+ *  F11 A newer connection of a server's role to an endpoint with a landing zone ends the older one of the same role and incarnation, before
  *      the peer can send on the newer one: nothing of the older lands behind what is sent again on the newer.
  *
  *  F12 A SHUT_OUT event says: nothing that the server which was shut out has sent, or sends, lands in this zone any
@@ -337,7 +337,7 @@ static inline void fabric_endpoint_admit(struct fabric_endpoint *endpoint, fabri
 
 /* What all servers of a cluster have. Over tcp, who connects to a landing zone proves that he has it, and so does the other side;
  * with `demands` who does not is nobody (refused, or ROWAN_EUNREACHABLE). shm leaves that to the directory's permissions, verbs
- * to its network. From then on; connections that are there stay. */
+ * to its network. From then on; connections that are there stay, and the owner ends those of which it had asked nothing. */
 static inline void fabric_endpoint_secret(struct fabric_endpoint *endpoint, const uint8_t *secret,
                                           bool demands)
 {

@@ -70,6 +70,21 @@ static void link_ended(struct control *control, struct control_link *link)
     link_closed(control, link);
 }
 
+void control_leave_peers(struct control *control)
+{
+    struct control_link *link = control->links.first;
+    while (link) {
+        struct control_link *next = link->place.next;
+        struct fabric_conn *conn = link->conn;
+        if (link->peer) {
+            conn->user = NULL;
+            link_ended(control, link);
+            fabric_conn_close(conn);
+        }
+        link = next;
+    }
+}
+
 int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMessage *message)
 {
     int error = control_message_send(link->conn, tag, message);
@@ -131,21 +146,23 @@ static enum login_step log_in(struct control *control, struct control_link *link
     const enum login_step step = login_take(&link->login, &book, link->conn, tag, message, error);
     if (step == LOGIN_FAILED) {
         control->refused_logins++;
-        log_event(LOG_WARN, "login_refused", "user=%s error=%s",
-                  link->login ? link->login->words.name : "", error_name(*error));
+        log_event(LOG_WARN, "login_refused", "user=%s error=%s", login_name(link->login),
+                  error_name(*error));
     }
     return step;
 }
 
-/* Servers are let in by `admit`. */
+/* Servers are let in by `admit`, and change no settings. Before there is a configuration nobody knows who may. */
 static int allow(struct control *control, const struct control_link *link,
                  const Rowan__ControlMessage *message)
 {
     const struct users *users = users_of(control);
     const bool sets = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SET_SETTING;
-    const int error = link->peer ? 0
-                                 : users_allow(users, login_user(link->login, users),
-                                               sets ? USER_ADMIN : USER_READ);
+    if (sets && !control->config)
+        return ROWAN_EAGAIN;
+    const int error = link->peer && !sets ? 0
+                                          : users_allow(users, login_user(link->login, users),
+                                                        sets ? USER_ADMIN : USER_READ);
     control->refused_requests += error != 0;
     return error;
 }

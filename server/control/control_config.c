@@ -160,7 +160,10 @@ static void connect_to_cm(struct control *control, uint64_t *wake_ns)
 int control_config_hand_out(struct control *control)
 {
     const struct users *users = control->config->users;
-    fabric_endpoint_secret(control->endpoint, control->config->secret, users && users->required);
+    const bool demands = users && users->required, demanded = control->endpoint->demands_secret;
+    fabric_endpoint_secret(control->endpoint, control->config->secret, demands);
+    if (demands && !demanded)
+        control_leave_peers(control);
     for (uint32_t i = 0; i < control->options.workers; i++) {
         struct command command = {.kind = COMMAND_CONFIG, .config = cluster_hold(control->config)};
         int error = command_push(&worker_role(control->workers[i])->inbox, &command);

@@ -242,6 +242,14 @@ static void show_key(const struct query_checksum *checksum, char shown[QUERY_KEY
     shown[checksum->key_bytes] = '\0';
 }
 
+/* Names of keys are for who may read all of them. */
+static bool may_see_keys(const struct control *control, const struct control_link *link)
+{
+    const struct user *user =
+        control->config ? login_user(link->login, control->config->users) : NULL;
+    return !user || user->prefix_bytes == 0;
+}
+
 static int send_checksum(const struct control *control, const struct query *query)
 {
     const struct query_checksum *checksum = &query->checksum;
@@ -249,7 +257,7 @@ static int send_checksum(const struct control *control, const struct query *quer
     Rowan__ChecksumIs body = checksum->is;
     body.shard = query->shard;
     body.server = control->common->server;
-    if (body.damaged) {
+    if (body.damaged && may_see_keys(control, query->link)) {
         show_key(checksum, key);
         body.damaged_key = key;
     }
@@ -333,7 +341,7 @@ void control_query_close(struct control *control)
 
 /* --- the status of the server --- */
 
-static void fill_shard_status(const struct shard_state *shard, Rowan__ShardStatus *row)
+static void fill_shard_status(const struct shard_state *shard, bool keys, Rowan__ShardStatus *row)
 {
     rowan__shard_status__init(row);
     row->id = shard->id;
@@ -351,7 +359,8 @@ static void fill_shard_status(const struct shard_state *shard, Rowan__ShardStatu
         const struct work_spread *spread = &shard->work.spread;
         row->hot_slot = spread->hot_slot;
         row->hot_load = (uint32_t)((uint64_t)row->load * spread->hot_samples / spread->samples);
-        row->hot_key = (char *)(uintptr_t)spread->key;
+        if (keys)
+            row->hot_key = (char *)(uintptr_t)spread->key;
     }
     row->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
 }
@@ -458,7 +467,8 @@ void control_status_send(struct control *control, struct control_link *link, uin
             if (!control->shards[i])
                 continue;
             pointers[status.n_shards] = &rows[status.n_shards];
-            fill_shard_status(control->shards[i], &rows[status.n_shards++]);
+            fill_shard_status(control->shards[i], may_see_keys(control, link),
+                              &rows[status.n_shards++]);
         }
         status.shards = pointers;
         control_send(link, tag, &CONTROL_MESSAGE(SERVER_STATUS, server_status, &status));

@@ -8,6 +8,8 @@
  *      told from a new write, and has no records.
  *  W10 A client that has records in a shard of this worker has an entry in `known`, so that it is
  *      forgotten when it has had no connection for CLIENTS_KEEP_NS.
+ *  W15 Where logins are required a client has its entry, and ends an older connection, once it has logged in as the user to whom
+ *      a manager gave its id: it shows the ticket (login.h). Before that none of its requests is taken (W14).
  *  W14 What a client may do is what the newest configuration that the worker has says of the user who has logged in on its
  *      connection: `user` and `limited` are set anew with each that has other users.
  */
@@ -40,27 +42,41 @@ static void set_limits(const struct worker *worker, struct client_link *client)
                            : worker->users && worker->users->required;
 }
 
+/* W8, W15. Where nobody has to log in, the id in the handshake is believed. */
+static void enter(struct worker *worker, struct client_link *client)
+{
+    struct client_link *older = NULL;
+    const bool must_log_in = worker->users && worker->users->required;
+    if (client->entered || !client->id || (must_log_in && !client->user))
+        return;
+    const int error = clients_enter(&worker->known, client->id, client, &older);
+    if (error) {
+        log_event(LOG_WARN, "client_refused", "worker=%u client=%u error=%s", worker->number,
+                  client->id, error_name(error));
+        worker_client_mark(worker, client);
+        return;
+    }
+    client->entered = true;
+    if (older)
+        worker_client_mark(worker, older);
+}
+
 void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uint32_t id)
 {
-    struct client_link *client = calloc(1, sizeof *client), *older = NULL;
-    int error = client ? 0 : ROWAN_ENOMEM;
-    if (!error && id)
-        error = clients_enter(&worker->known, id, client, &older);
-    if (error) {
+    struct client_link *client = calloc(1, sizeof *client);
+    if (!client) {
         log_event(LOG_WARN, "client_refused", "worker=%u client=%u error=%s", worker->number, id,
-                  error_name(error));
-        free(client);
+                  error_name(ROWAN_ENOMEM));
         fabric_conn_close(conn);
         return;
     }
-    if (older)
-        worker_client_mark(worker, older);
     client->kind = LINK_CLIENT;
     client->conn = conn;
     client->id = id;
     conn->user = client;
     set_limits(worker, client);
     LIST_APPEND(&worker->clients, client, all);
+    enter(worker, client);
 }
 
 void worker_client_mark(struct worker *worker, struct client_link *client)
@@ -112,10 +128,9 @@ void worker_client_reap(struct worker *worker, uint64_t now_ns)
 
 static void refuse(struct worker *worker, struct client_link *client, int error)
 {
-    const char *name = client->login ? client->login->words.name : "";
     worker_count(&worker->counts.refused_logins);
     log_event(LOG_WARN, "login_refused", "worker=%u client=%u user=%s error=%s", worker->number,
-              client->id, name, error_name(error));
+              client->id, login_name(client->login), error_name(error));
     if (error != ROWAN_ELOGIN)
         worker_client_mark(worker, client);
 }
@@ -132,13 +147,15 @@ void worker_client_control(struct worker *worker, struct client_link *client,
         const struct login_book book = {
             .users = worker->users,
             .cover = worker->config ? worker->config->secret : NULL,
+            .client = client->id,
         };
         step = login_take(&client->login, &book, client->conn, tag, message, &error);
         control_free(message);
     }
-    if (step == LOGIN_DONE)
+    if (step == LOGIN_DONE) {
         set_limits(worker, client);
-    else if (step != LOGIN_GOES_ON)
+        enter(worker, client);
+    } else if (step != LOGIN_GOES_ON)
         refuse(worker, client, error ? error : ROWAN_EFORMAT);
 }
 
@@ -152,6 +169,8 @@ void worker_client_users(struct worker *worker)
         set_limits(worker, client);
         if (client->login && client->login->done && !client->user)
             worker_client_mark(worker, client);
+        else if (!client->closing)
+            enter(worker, client);
     }
 }
 

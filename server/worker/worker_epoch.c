@@ -87,6 +87,22 @@ static void tell_settled_again(struct worker *worker)
     worker->settled_owed = true;
 }
 
+static void cut(struct worker *worker, struct worker_peer *peer, uint64_t now_ns)
+{
+    worker_peer_cut(worker, peer, now_ns);
+    worker_reconcile_peer_down(worker, peer);
+    worker_fill_peer_down(worker, peer);
+}
+
+/* Whoever had to prove nothing when the connection was made has to now. */
+static void connect_again(struct worker *worker)
+{
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        if (worker->peers[i].connected)
+            cut(worker, &worker->peers[i], 0);
+    }
+}
+
 void worker_epoch_adopt(struct worker *worker, const struct cluster_config *before)
 {
     for (uint32_t i = 0; before && i < worker->config->shard_count; i++) {
@@ -104,7 +120,10 @@ void worker_epoch_adopt(struct worker *worker, const struct cluster_config *befo
              row->worker != worker->number))
             depose(worker, shard);
     }
+    const bool demanded = worker->endpoint->demands_secret;
     worker_peer_configure(worker);
+    if (!demanded && worker->endpoint->demands_secret)
+        connect_again(worker);
     if (before && before->shard_count != worker->config->shard_count)
         tell_settled_again(worker);
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
@@ -246,9 +265,7 @@ static void cut_peers(struct worker *worker, struct shard_state *shard, uint64_t
             shard->cut |= UINT64_C(1) << shard->backups[i];
         if (!peer->connected)
             continue;
-        worker_peer_cut(worker, peer, now_ns);
-        worker_reconcile_peer_down(worker, peer);
-        worker_fill_peer_down(worker, peer);
+        cut(worker, peer, now_ns);
     }
 }
 

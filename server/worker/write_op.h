@@ -67,6 +67,7 @@ struct client_link {
     enum link_kind kind;
     struct fabric_conn *conn; /* NULL: it has gone */
     uint32_t id;              /* of the client, by the handshake; 0: none */
+    bool entered; /* it is the client's connection in `known`; nothing else uses the id */
     struct write_list writes; /* its ops, oldest first */
     uint32_t ops;
     uint32_t held;           /* requests whose answers found no room */

@@ -145,7 +145,7 @@ static void accept_conn(struct sim_endpoint *endpoint, struct sim_conn *active)
     }
     sim_conn_answered(active);
     for (struct sim_conn *older = endpoint->conns.first; older; older = older->link.next) {
-        if (fabric_is_same_sender(&older->identity, &active->identity))
+        if (endpoint->zone && fabric_is_same_sender(&older->identity, &active->identity))
             sim_conn_supersede(older);
     }
     network->counts.connected++;

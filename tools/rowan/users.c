@@ -66,16 +66,31 @@ static int carry_out(const struct rowan_settings *settings, const char *command,
                : EXIT_DONE;
 }
 
+/* A prefix as a terminal can print it. */
+static const char *shown(const ProtobufCBinaryData *prefix, char text[USER_PREFIX_BYTES + 1])
+{
+    size_t bytes = 0;
+    for (; bytes < prefix->len && bytes < USER_PREFIX_BYTES; bytes++) {
+        const uint8_t byte = prefix->data[bytes];
+        text[bytes] = byte >= ' ' && byte < 0x7f ? (char)byte : '?';
+    }
+    text[bytes] = '\0';
+    return text;
+}
+
 static int add_user(const struct rowan_settings *settings, char **words)
 {
     struct user user = {.role = user_role_named(words[3])};
     const size_t prefix_bytes = words[5] ? strlen(words[5]) : 0;
     Rowan__Plan plan = ROWAN__PLAN__INIT;
     Rowan__User body;
+    char text[USER_PREFIX_BYTES + 1];
     if (user.role == USER_NOTHING)
         return tool_usage("a role is read, write or admin");
     if (strlen(words[2]) > USER_NAME_BYTES || prefix_bytes > USER_PREFIX_BYTES)
         return tool_usage("a user's name has 1 to 32 bytes, and a prefix at most 64");
+    if (!user_name_is_right(words[2]))
+        return tool_usage("a user's name consists of letters, digits and . _ -");
     int error = read_user(words[2], words[4], &user);
     if (error == ROWAN_EINVALID)
         return tool_say("user: %s: a secret has 12 to 256 bytes", words[4]);
@@ -87,16 +102,13 @@ static int add_user(const struct rowan_settings *settings, char **words)
         return tool_say("user: %s: %s", words[4], error_sentence(error));
     memcpy(user.prefix, prefix_bytes ? words[5] : "", prefix_bytes);
     user.prefix_bytes = (uint8_t)prefix_bytes;
-    if (!user_is_right(&user))
-        return tool_usage("a user's name consists of letters, digits and . _ -");
     user_pack(&user, true, &body);
     plan.kind = ROWAN__PLAN__KIND__USER;
     plan.user = &body;
     const int code = carry_out(settings, "user", &plan);
     if (code == EXIT_DONE)
         printf("user %s may %s%s%s with the secret in %s\n", user.name, words[3],
-               prefix_bytes ? " keys that begin with " : "", prefix_bytes ? words[5] : "",
-               words[4]);
+               prefix_bytes ? " keys that begin with " : "", shown(&body.prefix, text), words[4]);
     return code;
 }
 
@@ -113,23 +125,19 @@ static int remove_user(const struct rowan_settings *settings, char **words)
     return code;
 }
 
-static json_t *user_json(const Rowan__User *user)
-{
-    return json_pack("{s:s, s:s, s:s%}", "name", user->name, "role",
-                     user_role_name((uint8_t)user->role), "prefix",
-                     user->prefix.len ? (const char *)user->prefix.data : "", user->prefix.len);
-}
-
 static int print_users(const struct rowan_settings *settings, const Rowan__UsersAre *are)
 {
     json_t *users = json_array();
     for (size_t i = 0; i < are->n_users; i++) {
         const Rowan__User *user = are->users[i];
+        const char *role = user_role_name((uint8_t)user->role);
+        char text[USER_PREFIX_BYTES + 1];
+        shown(&user->prefix, text);
         if (settings->json)
-            json_array_append_new(users, user_json(user));
+            json_array_append_new(users, json_pack("{s:s, s:s, s:s}", "name", user->name, "role",
+                                                   role, "prefix", text));
         else
-            printf("%-32s %-5s %.*s\n", user->name, user_role_name((uint8_t)user->role),
-                   (int)user->prefix.len, user->prefix.len ? (const char *)user->prefix.data : "");
+            printf("%-32s %-5s %s\n", user->name, role, text);
     }
     if (settings->json)
         return tool_print_json(

@@ -377,10 +377,10 @@ static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, stru
     if (error)
         return error;
     lay_rings(conn, memory);
+    if (!conn->endpoint->zone || conn->base.peer.kind != FABRIC_SERVER)
+        return 0;
     conn_supersede(&conn->base);
-    if (conn->endpoint->zone && conn->base.peer.kind == FABRIC_SERVER)
-        error = zone_join(conn->endpoint->zone, conn, &conn->zone_member);
-    return error;
+    return zone_join(conn->endpoint->zone, conn, &conn->zone_member);
 }
 
 static int welcome_send(struct shm_conn *conn, int answer)

@@ -113,17 +113,21 @@ static void sign(const struct tcp_conn *conn, struct tcp_greeting *greeting)
         memcpy(greeting->mac, mac, sizeof mac);
 }
 
-/* With that nonce. True, too, where nobody asks for it. */
-static bool is_signed(const struct tcp_conn *conn, const struct tcp_greeting *greeting,
+/* With that nonce, and of the same one that spoke on the first socket. True, too, where nobody asks for it. */
+static bool is_proved(const struct tcp_conn *conn, const struct tcp_greeting *greeting,
                       uint64_t nonce)
 {
     const struct fabric_endpoint *endpoint = &conn->endpoint->base.base;
+    const struct greeting_identity *who = &greeting->identity;
+    const struct fabric_identity *first = &conn->base.peer;
     struct tcp_greeting copy = *greeting;
     uint8_t mac[MAC_BYTES];
 
     memset(copy.mac, 0, sizeof copy.mac);
     return !endpoint->demands_secret ||
-           (copy.nonce == nonce &&
+           (who->kind == (uint32_t)first->kind && who->id == first->id &&
+            who->role == first->role && who->incarnation == first->incarnation &&
+            copy.nonce == nonce &&
             mac_make(endpoint->secret, sizeof endpoint->secret, &copy, sizeof copy, mac) &&
             mac_equal(mac, greeting->mac));
 }
@@ -253,7 +257,7 @@ static void step_active(struct tcp_conn *conn)
     }
     if (!error && conn->base.state == CONN_JOINING) {
         error = greet(conn, &conn->blocks, GREETING_BLOCKS);
-        if (!error && !is_signed(conn, &conn->greeting, conn->nonce))
+        if (!error && !is_proved(conn, &conn->greeting, conn->nonce))
             error = ROWAN_EUNREACHABLE;
         if (!error) {
             conn->base.base.has_zone = true;
@@ -285,8 +289,6 @@ static void answer_messages(struct tcp_conn *conn, int error)
         error = greeting_unpack(&endpoint->base.base, &conn->greeting.identity, &conn->base.peer);
     if (!error)
         error = admit(conn);
-    if (!error && !(endpoint->zone && conn->base.peer.kind == FABRIC_SERVER))
-        conn_supersede(&conn->base);
     if (!error && endpoint->zone && conn->base.peer.kind == FABRIC_SERVER) {
         error = landing_create(conn);
         random_entropy(&conn->token, sizeof conn->token);
@@ -304,17 +306,6 @@ static void answer_messages(struct tcp_conn *conn, int error)
     }
 }
 
-/* The proof, of the same one that said hello on the first socket. */
-static bool is_proved(const struct tcp_conn *first, const struct tcp_greeting *hello)
-{
-    const struct greeting_identity *who = &hello->identity;
-    return is_signed(first, hello, hello->nonce) &&
-           (!first->endpoint->base.base.demands_secret ||
-            (who->kind == (uint32_t)first->base.peer.kind && who->id == first->base.peer.id &&
-             who->role == first->base.peer.role &&
-             who->incarnation == first->base.peer.incarnation));
-}
-
 /* The socket becomes the second one of the connection that its token names. F11: only who has proved that he is that server ends
  * its older connection. */
 static void answer_blocks(struct tcp_conn *conn)
@@ -325,7 +316,7 @@ static void answer_blocks(struct tcp_conn *conn)
         if (first->base.active || first->base.state != CONN_JOINING ||
             first->token != conn->greeting.token)
             continue;
-        if (!is_proved(first, &conn->greeting)) {
+        if (!is_proved(first, &conn->greeting, conn->greeting.nonce)) {
             log_event(LOG_WARN, "peer_refused",
                       "server=%u reason=\"it has not the cluster's secret\"", first->base.peer.id);
             conn_end(&first->base);

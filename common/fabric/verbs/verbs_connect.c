@@ -231,6 +231,8 @@ static void accepted(struct verbs_endpoint *endpoint, const struct fabric_event 
     conn->base.since_ns = endpoint->base.now_ns;
     conn->control = event->conn;
     conn->control->user = conn;
+    if (endpoint->base.zone && event->peer.kind == FABRIC_SERVER)
+        conn_supersede(&conn->base);
 }
 
 static int answer(struct verbs_conn *conn)

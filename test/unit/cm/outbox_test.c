@@ -44,7 +44,7 @@ static int reset(void **state)
 
 static int post(uint32_t id, uint32_t tag, bool push)
 {
-    struct outgoing *outgoing = outgoing_client_id(id);
+    struct outgoing *outgoing = outgoing_client_id(id, NULL, NULL);
     int error = outbox_post(&outbox, &conn, outgoing, tag, push);
     outgoing_release(outgoing);
     return error;
