@@ -75,6 +75,11 @@ class Programs:
             )
         return path
 
+    def rowan(self, directory):
+        """The command `rowan`, and who it logs in as, if somebody put that into the directory."""
+        settings_file = os.path.join(directory, "rowan.conf")
+        return [self.find("rowan"), *(["--config", settings_file] if os.path.exists(settings_file) else [])]
+
 
 class Lock:
     """One rowan-local at a time in a directory."""
@@ -109,7 +114,7 @@ def check_directory(options):
             f"{directory} holds PM files and no cluster.json, which tells what they belong to; restore "
             "it, or name another directory with --dir (nothing was touched)"
         )
-    elif names - {"log", "cluster-key"}:
+    elif names - {"log", "cluster-key", "rowan.conf"}:
         raise Failure(
             f"{directory} is not empty and holds no cluster; name another directory with --dir"
         )
@@ -339,7 +344,7 @@ class Starter:
 
     def wait_until_it_serves(self, deadline):
         """`rowan status` answers for every server, and no shard is recovering."""
-        command = [self.programs.find("rowan"), "--cm", list_of_managers(self.options), "status"]
+        command = [*self.programs.rowan(self.directory), "--cm", list_of_managers(self.options), "status"]
         answer = "it never answered"
         told = time.monotonic()
         while True:

@@ -21,7 +21,8 @@ DURABILITY_MEANING = {
 EPILOG = """\
 Files: DIR/cm (the addresses of the CMs; `rowan` run inside DIR or with --dir DIR finds it), DIR/log,
 DIR/s1.pm and so on (the data), DIR/run (only while it runs), DIR/cluster-key (if you put one there: the secret by
-which servers and managers know each other, rowan-cm --help). In a directory that holds a stopped or
+which servers and managers know each other, rowan-cm --help), DIR/rowan.conf (likewise: section [rowan] with user
+and secret-file, where the cluster requires logins; rowan --help). In a directory that holds a stopped or
 killed cluster, start goes on from its data: --servers, --replicas, --shards, --coord,
 --zookeepers, --lease-ms, --pm and --pm-bytes are as they were then, and the others too if they are not given.
 Exit codes: 0 done, 1 failed, 2 usage."""
@@ -296,7 +297,7 @@ def do_remove(options, programs):
 def do_status(options, programs):
     processes = cluster.require_record(options.directory)
     rows = process_rows(processes)
-    command = [programs.find("rowan"), "--dir", options.directory]
+    command = [*programs.rowan(options.directory), "--dir", options.directory]
     if options.json:
         done = subprocess.run([*command, "--json", "status"], stdout=subprocess.PIPE, text=True)
         try:

@@ -43,7 +43,7 @@ def find(directory, word):
 def plan(options, programs, verb, server):
     """What the manager has to agree to."""
     done = subprocess.run(
-        [programs.find("rowan"), "--cm", cluster.list_of_managers(options), verb, str(server)],
+        [*programs.rowan(options.directory), "--cm", cluster.list_of_managers(options), verb, str(server)],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     if done.returncode != 0:
@@ -53,7 +53,7 @@ def plan(options, programs, verb, server):
 def ask(options, programs):
     """(who is a member, who may be one) as the manager says; the second is empty if it knows no list, or does not answer."""
     done = subprocess.run(
-        [programs.find("rowan"), "--cm", cluster.list_of_managers(options), "--timeout-ms", "1000", "--json", "status"],
+        [*programs.rowan(options.directory), "--cm", cluster.list_of_managers(options), "--timeout-ms", "1000", "--json", "status"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     found = json.loads(done.stdout or "{}")
