@@ -194,6 +194,137 @@ def a_server_without_the_cluster_s_key_is_refused():
     expect(server_4("--cluster-key", os.path.join(cluster.directory, "cluster-key")), 1, "not among the servers")  # let in
 
 
+class Intruder:
+    """cluster_intruder: says in handshakes what it is told to."""
+
+    def __init__(self):
+        self.child = subprocess.Popen([program("cluster_intruder")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.count = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        self.child.stdin.close()
+        tap.equal(self.child.wait(60), 0)
+
+    def say(self, *words):
+        print(*words, file=self.child.stdin, flush=True)
+        return self.child.stdout.readline().strip()
+
+    def connect(self, place, kind, number=0, incarnation=0, of_cluster=0, role=0):
+        """(its number, who answered)"""
+        address, index = place
+        said = self.say("connect", address, index, kind, number, incarnation, of_cluster, role)
+        self.count += 1
+        return self.count - 1, said
+
+    def expects(self, said, *words):
+        tap.equal(self.say(*words), said, *words)
+
+
+def manager():
+    return "tcp:%s:%d" % read_address(), 0
+
+
+def worker(name):
+    return cluster.processes()[name].address, 0
+
+
+def control(name):
+    return cluster.processes()[name].address, 1
+
+
+def adopted_by(name):
+    """The newest configuration is."""
+    term = cluster.ok_by("ria", "--json", "status").json()["term"]
+    tap.wait_until(lambda: f"term={term} " in cluster.log(name) + " ", 20, f"{name} does not adopt term {term}")
+
+
+@tap.case
+def a_client_s_number_is_used_by_its_user_alone():
+    with Intruder() as one:
+        asks, _ = one.connect(manager(), "client")
+        one.expects("in", "login", asks, "ann", cluster.secret("ann"))
+        number = int(one.say("id", asks).removeprefix("id "))
+        thief, _ = one.connect(worker("s1"), "client", number)
+        one.expects("out ROWAN_ELOGIN", "login", thief, "wim", cluster.secret("wim"))
+        owner, _ = one.connect(worker("s1"), "client", number)
+        one.expects("in", "login", owner, "ann", cluster.secret("ann"))
+        nobody, _ = one.connect(worker("s1"), "client", number)
+        one.expects("out ROWAN_ELOGIN", "login", nobody, "wim", cluster.secret("wim"))
+        one.expects("open", "open", owner)
+        newer, _ = one.connect(worker("s1"), "client", number)
+        one.expects("in", "login", newer, "ann", cluster.secret("ann"))
+        one.expects("ended", "ended", owner)
+
+
+@tap.case
+def who_only_connects_ends_no_server_s_connection():
+    so_far = cluster.log("s1").count(" cm_lost ")
+    with Intruder() as one:
+        _, said = one.connect(control("s1"), "client")
+        _, number, incarnation, known = said.split()
+        for of_cluster in 0, known:
+            as_server, said = one.connect(manager(), "server", number, incarnation, of_cluster)
+            tap.contains(said, "connected")
+            one.expects("failed ROWAN_ELOGIN", "ask", as_server)
+    cluster.ok_by("ann", "user", "add", "uma", "read", cluster.secret("uma"))
+    adopted_by("s1")
+    tap.equal(cluster.log("s1").count(" cm_lost "), so_far)
+
+
+@tap.case
+def who_had_to_prove_nothing_has_to_once_logins_are_required():
+    cluster.ok_by("ann", "login", "open")
+    for name in "s1", "s2":
+        adopted_by(name)
+    with Intruder() as one:
+        _, said = one.connect(control("s2"), "client")
+        _, number, incarnation, _ = said.split()
+        as_server = "server", number, incarnation, 0, 7
+        held, said = one.connect(control("s1"), *as_server)
+        tap.contains(said, "connected 1")
+        one.expects("answered", "ask", held)
+        cluster.ok("login", "required")
+        one.expects("ended", "ended", held)
+        adopted_by("s1")
+        tap.contains(one.connect(control("s1"), *as_server)[1], "refused")
+
+
+@tap.case
+def settings_wait_for_a_configuration_which_says_who_may_change_them():
+    processes = cluster.processes()
+    for name in "cm", "s1":
+        cluster.kill([name])
+    started = cluster.log("s1").count(" stored_configuration ")
+    members.launch(cluster.directory, processes["s1"])
+    tap.wait_until(lambda: cluster.log("s1").count(" stored_configuration ") > started, 20, "server 1 does not start")
+    with Intruder() as one:
+        tap.wait_until(lambda: "connected" in one.connect(control("s1"), "client")[1], 20, "server 1 does not listen")
+        one.expects("failed ROWAN_EAGAIN", "set", one.count - 1)
+    members.launch(cluster.directory, processes["cm"])
+    tap.wait_until(lambda: cluster.rowan(*cluster.login("ria"), "--wait", "shards").code == 0, 60, lambda: cluster.last_logs())
+    tap.check("setting_changed" not in cluster.log("s1"), "whoever came changed a setting")
+
+
+@tap.case
+def keys_are_named_to_who_may_read_them():
+    cluster.ok_by("ann", "user", "add", "rob", "read", cluster.secret("rob"), "r/")
+    hot = lambda user: [row["hot_key"] for row in cluster.ok_by(user, "--json", "shards").json()["shards"] if row["hot_key"]]  # noqa: E731
+    cluster.ycsb("load", 1000, *cluster.login("ann"))
+    child = subprocess.Popen([program("rowan-ycsb"), "--dir", cluster.directory, *cluster.login("ann"), "--workload", "c", "--records", "1000",
+                              "--seconds", "60", "--threads", "1"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL, env=environment())  # fmt: skip
+    try:
+        tap.wait_until(lambda: hot("ann"), 30, "no key is hot")
+        tap.equal(hot("rob"), [])
+        tap.check(hot("ann"), "no key is hot any more")
+    finally:
+        child.kill()
+        child.wait()
+
+
 @tap.case
 def a_user_who_is_removed_loses_what_he_had_at_once():
     cluster.ok_by("ann", "user", "add", "tom", "write", cluster.secret("tom"))

@@ -95,8 +95,11 @@ class Deployment:
         os.mkdir(self.directory)
         with open(os.path.join(self.directory, "cm"), "w", encoding="utf-8") as file:
             file.write(",".join(f"tcp:{self.hosts.all[name].address}:7400" for name in NAMES[:3]) + "\n")
+        with open(os.path.join(self.folder, "cluster-key"), "w", encoding="ascii") as file:
+            file.write("the key of this cluster\n")
+        settings = {**SETTINGS, "rowan_cluster_key_file": file.name}
         self.inventory("hosts", {"hosts": {one.name: {"ansible_host": one.address} for one in self.hosts.all.values()
-                                           if one.name != "kv4"}, "vars": SETTINGS})  # fmt: skip
+                                           if one.name != "kv4"}, "vars": settings})  # fmt: skip
         self.inventories = [os.path.join(PLAYBOOKS, "inventory", "example.yml"), "hosts.json"]
 
     def inventory(self, name, group):
@@ -325,8 +328,19 @@ def nothing_is_lost():
 
 
 @step
-def a_cluster_that_was_stopped_starts_again_with_its_data():
+def playbooks_log_in_where_that_is_required():
+    managers = ",".join(f"tcp:{here.hosts.all[name].address}:7400" for name in NAMES[:3])
+    here.on("kv1", f"rowan --cm {managers} user add ann admin /root/ann.secret && printf '[rowan]\\nuser = ann\\nsecret-file = "
+            f"/root/ann.secret\\n' >/root/rowan.conf && rowan --config /root/rowan.conf --cm {managers} login required")  # fmt: skip
     here.without_the_first()
+    tap.check(here.ansible("upgrade.yml").returncode != 0, "a playbook that does not log in is let in")
+    done = here.does("upgrade.yml", rowan_login_file="/root/rowan.conf")
+    tap.equal(done.changed, dict.fromkeys(NAMES, 0), done.stdout[-6000:])
+    here.on("kv1", f"rowan --config /root/rowan.conf --cm {managers} login open")
+
+
+@step
+def a_cluster_that_was_stopped_starts_again_with_its_data():
     here.does("stop.yml")
     for name in NAMES:
         tap.equal(here.on(name, "systemctl list-units --no-legend --state active 'rowan-*.service'"), "")
