@@ -334,6 +334,7 @@ def playbooks_log_in_where_that_is_required():
             f"/root/ann.secret\\n' >/root/rowan.conf && rowan --config /root/rowan.conf --cm {managers} login required")  # fmt: skip
     here.without_the_first()
     tap.check(here.ansible("upgrade.yml").returncode != 0, "a playbook that does not log in is let in")
+    here.does("upgrade.yml", rowan_login_file="/root/rowan.conf")
     done = here.does("upgrade.yml", rowan_login_file="/root/rowan.conf")
     tap.equal(done.changed, dict.fromkeys(NAMES, 0), done.stdout[-6000:])
     here.on("kv1", f"rowan --config /root/rowan.conf --cm {managers} login open")

@@ -132,6 +132,27 @@ LOGIN_TEST(another_secret_and_another_name_fail_alike)
     assert_memory_equal(salts[0], salts[1], sizeof salts[0]);
 }
 
+LOGIN_TEST(a_client_s_number_is_used_with_its_user_s_ticket)
+{
+    const struct {
+        uint32_t client;
+        const char *user;
+        bool right;
+    } tickets[] = {{0, NULL, false}, {7, "eve", false}, {8, "ann", false}, {7, "ann", true}};
+    book.client = 7;
+    for (unsigned i = 0; i < 4; i++) {
+        secret.has_ticket = tickets[i].user;
+        if (tickets[i].user)
+            assert_true(login_ticket(cover, tickets[i].client, tickets[i].user, secret.ticket));
+        if (tickets[i].right)
+            exchange(LOGIN_DONE, LOGIN_DONE, 0);
+        else
+            exchange(LOGIN_FAILED, LOGIN_FAILED, ROWAN_ELOGIN);
+        free(login);
+        login = NULL;
+    }
+}
+
 LOGIN_TEST(a_failed_login_has_no_second_try_on_its_connection)
 {
     int error;
