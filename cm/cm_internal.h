@@ -50,8 +50,8 @@ struct access_asker cm_asker(const struct cm *cm, struct cm_peer *peer);
 /* A3: it is closed after this batch. */
 void cm_give_up(struct cm *cm, struct cm_peer *peer, const char *reason);
 
-/* What cannot be sent gives the peer up. post_own ends the caller's reference. post_configuration: nothing to who may not read any more, who is
- * given up. */
+/* What cannot be sent gives the peer up. post_own ends the caller's reference. post_configuration: who may not read any more is sent
+ * nothing, and given up. */
 void post_own(struct cm *cm, const struct cm_action *action, bool push, struct outgoing *outgoing);
 void post_failure(struct cm *cm, uint32_t connection, uint32_t tag, int error, const char *detail);
 void post_configuration(struct cm *cm, const struct cm_output *output,

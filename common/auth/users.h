@@ -48,7 +48,8 @@ struct users *users_create(uint32_t count);
 struct users *users_hold(struct users *users);
 void users_release(struct users *users);
 
-/* user_name_is_right: 1 to USER_NAME_BYTES letters, digits, and . _ -. user_is_right: every field is as above. users_are_right: each is, they rise, and if logins are required one of them is an
+/* user_name_is_right: 1 to USER_NAME_BYTES letters, digits, and . _ -. user_is_right: every field is as above.
+ * users_are_right: each is, they rise, and if logins are required one of them is an
  * admin, so that nobody locks everybody out. NULL is right. */
 bool user_name_is_right(const char *name);
 bool user_is_right(const struct user *user);

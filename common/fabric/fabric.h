@@ -30,8 +30,8 @@
  *
  *  F9  Nothing blocks. A full queue answers ROWAN_EAGAIN and has changed nothing.
  *
- *  F11 A newer connection of a server's role to an endpoint with a landing zone ends the older one of the same role and incarnation, before
- *      the peer can send on the newer one: nothing of the older lands behind what is sent again on the newer.
+ *  F11 A newer connection of a server's role to an endpoint with a landing zone ends the older one of the same role and
+ *      incarnation, before the peer can send on the newer one: nothing of the older lands behind what is sent again on the newer.
  *
  *  F12 A SHUT_OUT event says: nothing that the server which was shut out has sent, or sends, lands in this zone any
  *      more, wherever it was stopped, and what has landed is durable. A VOID event, before the SEALED one of its
@@ -205,8 +205,9 @@ uint16_t fabric_layout(const struct fabric_endpoint *endpoint, const struct fabr
 struct fabric_conn {
     const struct fabric_ops *ops;
     struct fabric_endpoint *endpoint;
-    void *user;      /* the owner's, NULL at start */
-    bool has_zone;   /* the peer's endpoint has a landing zone: Rowan sends are possible */
+    void *user;    /* the owner's, NULL at start */
+    bool has_zone; /* the peer's endpoint has a landing zone: Rowan sends are possible */
+    bool unproved; /* the peer could have shown the secret (fabric_endpoint_secret), and did not */
     uint16_t layout; /* of messages: the highest that both ends speak */
 };
 
@@ -337,7 +338,7 @@ static inline void fabric_endpoint_admit(struct fabric_endpoint *endpoint, fabri
 
 /* What all servers of a cluster have. Over tcp, who connects to a landing zone proves that he has it, and so does the other side;
  * with `demands` who does not is nobody (refused, or ROWAN_EUNREACHABLE). shm leaves that to the directory's permissions, verbs
- * to its network. From then on; connections that are there stay, and the owner ends those of which it had asked nothing. */
+ * to its network. From then on: of connections made before, and announced later, the owner ends those that are unproved. */
 static inline void fabric_endpoint_secret(struct fabric_endpoint *endpoint, const uint8_t *secret,
                                           bool demands)
 {

@@ -33,8 +33,10 @@ static int admit(void *context, const struct fabric_identity *peer)
 
 static void link_accepted(struct control *control, const struct fabric_event *event)
 {
+    const bool out =
+        event->conn->unproved && control->endpoint->demands_secret; /* since just now */
     struct control_link *link =
-        control->link_count < CONTROL_MAX_LINKS ? calloc(1, sizeof *link) : NULL;
+        control->link_count < CONTROL_MAX_LINKS && !out ? calloc(1, sizeof *link) : NULL;
     if (!link) {
         log_event(LOG_WARN, "link_refused", "links=%u", control->link_count);
         fabric_conn_close(event->conn);
@@ -76,7 +78,7 @@ void control_leave_peers(struct control *control)
     while (link) {
         struct control_link *next = link->place.next;
         struct fabric_conn *conn = link->conn;
-        if (link->peer) {
+        if (link->peer && conn->unproved) {
             conn->user = NULL;
             link_ended(control, link);
             fabric_conn_close(conn);

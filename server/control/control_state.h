@@ -369,7 +369,7 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns);
 
 /* --- control_query.c --- */
 
-/* Servers whose connections were made when nobody had to prove anything come again. */
+/* Those end that a server has made without the cluster's secret, when nobody asked for it. */
 void control_leave_peers(struct control *control);
 void control_status_send(struct control *control, struct control_link *link, uint32_t tag);
 /* A question about a shard, or a message that this build does not know: answered later, or refused. */

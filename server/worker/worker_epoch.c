@@ -94,11 +94,11 @@ static void cut(struct worker *worker, struct worker_peer *peer, uint64_t now_ns
     worker_fill_peer_down(worker, peer);
 }
 
-/* Whoever had to prove nothing when the connection was made has to now. */
-static void connect_again(struct worker *worker)
+/* Whoever had to prove nothing when the connection was made, and did not, has to now. */
+static void cut_unproved(struct worker *worker)
 {
     for (uint32_t i = 0; i < worker->peer_count; i++) {
-        if (worker->peers[i].connected)
+        if (worker->peers[i].connected && worker->peers[i].conn->unproved)
             cut(worker, &worker->peers[i], 0);
     }
 }
@@ -123,7 +123,7 @@ void worker_epoch_adopt(struct worker *worker, const struct cluster_config *befo
     const bool demanded = worker->endpoint->demands_secret;
     worker_peer_configure(worker);
     if (!demanded && worker->endpoint->demands_secret)
-        connect_again(worker);
+        cut_unproved(worker);
     if (before && before->shard_count != worker->config->shard_count)
         tell_settled_again(worker);
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {

@@ -230,7 +230,8 @@ static void peer_down(struct worker *worker, struct worker_peer *peer, int error
  * that it is to refuse us; or to a build without a landing zone. */
 static int unfit(const struct worker_peer *peer, const struct fabric_event *event)
 {
-    if (!fabric_is_server(&event->peer, peer->server, peer->incarnation))
+    if (!fabric_is_server(&event->peer, peer->server, peer->incarnation) ||
+        (event->conn->unproved && event->conn->endpoint->demands_secret))
         return ROWAN_EUNREACHABLE;
     return event->conn->has_zone ? 0 : ROWAN_EUNSUPPORTED;
 }

@@ -286,10 +286,12 @@ def who_had_to_prove_nothing_has_to_once_logins_are_required():
         held, said = one.connect(control("s1"), *as_server)
         tap.contains(said, "connected 1")
         one.expects("answered", "ask", held)
+        lost = cluster.log("s1").count(" peer_lost ")
         cluster.ok("login", "required")
         one.expects("ended", "ended", held)
         adopted_by("s1")
         tap.contains(one.connect(control("s1"), *as_server)[1], "refused")
+    tap.equal(cluster.log("s1").count(" peer_lost "), lost)  # the others had shown it unasked
 
 
 @tap.case

@@ -113,9 +113,8 @@ static void sign(const struct tcp_conn *conn, struct tcp_greeting *greeting)
         memcpy(greeting->mac, mac, sizeof mac);
 }
 
-/* With that nonce, and of the same one that spoke on the first socket. True, too, where nobody asks for it. */
-static bool is_proved(const struct tcp_conn *conn, const struct tcp_greeting *greeting,
-                      uint64_t nonce)
+/* With that nonce, and of the same one that spoke on the first socket. False: it must be, and is not. */
+static bool prove(struct tcp_conn *conn, const struct tcp_greeting *greeting, uint64_t nonce)
 {
     const struct fabric_endpoint *endpoint = &conn->endpoint->base.base;
     const struct greeting_identity *who = &greeting->identity;
@@ -124,12 +123,13 @@ static bool is_proved(const struct tcp_conn *conn, const struct tcp_greeting *gr
     uint8_t mac[MAC_BYTES];
 
     memset(copy.mac, 0, sizeof copy.mac);
-    return !endpoint->demands_secret ||
-           (who->kind == (uint32_t)first->kind && who->id == first->id &&
-            who->role == first->role && who->incarnation == first->incarnation &&
-            copy.nonce == nonce &&
-            mac_make(endpoint->secret, sizeof endpoint->secret, &copy, sizeof copy, mac) &&
-            mac_equal(mac, greeting->mac));
+    const bool right =
+        endpoint->has_secret && who->kind == (uint32_t)first->kind && who->id == first->id &&
+        who->role == first->role && who->incarnation == first->incarnation && copy.nonce == nonce &&
+        mac_make(endpoint->secret, sizeof endpoint->secret, &copy, sizeof copy, mac) &&
+        mac_equal(mac, greeting->mac);
+    conn->base.base.unproved = !right;
+    return right || !endpoint->demands_secret;
 }
 
 /* It is the first that the socket sends, so it fits, or the peer has gone. */
@@ -257,7 +257,7 @@ static void step_active(struct tcp_conn *conn)
     }
     if (!error && conn->base.state == CONN_JOINING) {
         error = greet(conn, &conn->blocks, GREETING_BLOCKS);
-        if (!error && !is_proved(conn, &conn->greeting, conn->nonce))
+        if (!error && !prove(conn, &conn->greeting, conn->nonce))
             error = ROWAN_EUNREACHABLE;
         if (!error) {
             conn->base.base.has_zone = true;
@@ -316,7 +316,7 @@ static void answer_blocks(struct tcp_conn *conn)
         if (first->base.active || first->base.state != CONN_JOINING ||
             first->token != conn->greeting.token)
             continue;
-        if (!is_proved(first, &conn->greeting, conn->greeting.nonce)) {
+        if (!prove(first, &conn->greeting, conn->greeting.nonce)) {
             log_event(LOG_WARN, "peer_refused",
                       "server=%u reason=\"it has not the cluster's secret\"", first->base.peer.id);
             conn_end(&first->base);
