@@ -382,6 +382,19 @@ static bool poll_fabric(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
     return count > 0;
 }
 
+static void poll_metrics(struct cm *cm)
+{
+    if (!metrics_asked(cm->metrics))
+        return;
+    figures_update(&cm->figures, cm->state, cm->open_count);
+    metrics_answer(
+        cm->metrics,
+        cm_state_config(cm->state)
+            ? NULL
+            : "not ready: this process knows no configuration; either the coordination "
+              "service does not answer, or the servers of a new cluster have not joined");
+}
+
 enum poll_result cm_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct cm *cm = role;
@@ -393,6 +406,7 @@ enum poll_result cm_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         step(cm, &(struct cm_event){.kind = CM_EVENT_TIME});
     if (!cm->error && cm_state_knows(cm->state)) /* A2 */
         busy = poll_fabric(cm, now_ns, wake_ns) || busy;
+    poll_metrics(cm);
     wake_at(wake_ns, cm->wake_ns);
     /* A request that failed at once has its answer already. */
     return busy || cm->answered[CM_EVENT_READ] || cm->answered[CM_EVENT_STORED] ? POLL_BUSY
@@ -410,6 +424,8 @@ int cm_create(const struct cm_options *options, struct cm **out)
     cm->failed_context = options->failed_context;
     access_init(&cm->access, options->servers, options->state.secret);
     cm->settings = options->settings;
+    cm->metrics = options->metrics;
+    figures_register(&cm->figures, cm->metrics);
     cm->identity = (struct fabric_identity){.incarnation = options->incarnation, .kind = FABRIC_CM};
     cm->wake_ns = WAKE_NEVER;
     struct cm_state_options state = options->state;

@@ -12,6 +12,7 @@
 
 struct cm;
 struct config_live;
+struct metrics;
 
 /* The CM cannot go on (`detail` is a sentence); called at most once, from cm_poll, which does
  * nothing any more from then on. Must not destroy the CM. */
@@ -27,6 +28,8 @@ struct cm_options {
     cm_failed *failed;    /* may be NULL */
     void *failed_context;
     struct config_live *settings; /* of the process; NULL: none changes while it runs */
+    struct metrics
+        *metrics; /* that the role adds to and looks after; outlives it; NULL: nobody asks */
 };
 
 /* cm_create: reads the stored configuration and stands for election, both from cm_poll on.

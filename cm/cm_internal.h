@@ -4,6 +4,7 @@
 
 #include "cm/access.h"
 #include "cm/cm.h"
+#include "cm/figures.h"
 #include "cm/loads.h"
 #include "cm/outbox.h"
 #include "common/cluster/login.h"
@@ -26,6 +27,8 @@ struct cm {
     void *failed_context;
     struct access access;
     struct config_live *settings;
+    struct metrics *metrics;
+    struct figures figures;
     int error;
     bool started;
     uint64_t now_ns;  /* of this poll, read before it */

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/cluster/login.h"
+#include "common/metrics/endpoint.h"
 #include "common/reactor/descriptors.h"
 #include "common/reactor/reload.h"
 #include "common/reactor/service.h"
@@ -20,6 +21,7 @@
 enum { EXIT_USAGE = 2 };
 
 static struct reactor *running; /* for the signal handler */
+static struct metrics metrics;
 
 /* --- settings that change while it runs --- */
 
@@ -99,6 +101,11 @@ static const char *coord_place(const struct cm_settings *settings)
     return settings->coord == CM_COORD_FILE ? settings->coord_dir : settings->zookeeper;
 }
 
+static void wake(void *reactor)
+{
+    reactor_wake(reactor);
+}
+
 /* Runs until stopped. The exit code. */
 static int serve(struct cm_options *options, const struct cm_settings *settings,
                  struct reactor *reactor)
@@ -109,6 +116,7 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
     options->failed = on_failed;
     options->failed_context = reactor;
     options->settings = &live;
+    options->metrics = &metrics;
 
     struct cm *cm;
     int error = cm_create(options, &cm);
@@ -116,6 +124,12 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
         return complain("cannot serve at", settings->address, error);
 
     tuned = cm;
+    struct metrics_endpoint *endpoint;
+    error = metrics_endpoint_open(settings->metrics, &metrics, wake, reactor, &endpoint);
+    if (error) {
+        cm_destroy(cm);
+        return complain("cannot answer Prometheus at", settings->metrics, error);
+    }
     struct event_source source;
     struct service *service = NULL;
     cm_source(cm, &source);
@@ -142,6 +156,7 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
         code = cm_error(cm) ? EXIT_FAILURE : EXIT_SUCCESS;
         log_event(LOG_INFO, "stopped", "error=%s", error_name(cm_error(cm)));
     }
+    metrics_endpoint_close(endpoint);
     service_detach(service);
     cm_destroy(cm);
     return code;

@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/cluster/login.h"
 #include "common/coord/coord.h"
+#include "common/metrics/endpoint.h"
 
 #define FIELD(name) offsetof(struct cm_settings, name)
 
@@ -48,6 +49,7 @@ static const struct config_key keys[] = {
      "once, where the stored configuration is lost: " CM_RECOVER_MEANS},
     {"spin-us", CONFIG_U64 | CONFIG_LIVE, FIELD(spin_us), "0", 0, 1000000, NULL,
      "microseconds to poll without work before sleeping"},
+    METRICS_KEY(FIELD(metrics)),
     {"log-bytes", CONFIG_U64 | CONFIG_LIVE, FIELD(log_bytes), "0", 0, UINT64_C(1) << 40, NULL,
      "where standard error is a file: bytes of it and of its predecessor, FILE.1, at most; 0: it "
      "grows"},

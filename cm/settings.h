@@ -33,6 +33,7 @@ struct cm_settings {
     uint64_t spin_us;
     uint64_t log_level;          /* enum log_level */
     uint64_t log_bytes;          /* of a file and its predecessor; 0: any number */
+    const char *metrics;         /* METRICS_KEY */
     struct verbs_settings verbs; /* those of a landing zone are 0: the CM has none */
 };
 

@@ -169,4 +169,7 @@ struct cluster_config *cm_state_config(const struct cm_state *state);
  * owner accepts no connection before, because it could not compare clusters. */
 bool cm_state_knows(const struct cm_state *state);
 
+/* Does it manage the cluster? */
+bool cm_state_leads(const struct cm_state *state);
+
 #endif

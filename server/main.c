@@ -16,6 +16,7 @@
 #include "common/cluster/login.h"
 #include "common/cluster/managers.h"
 #include "common/fabric/verbs/verbs_settings.h"
+#include "common/metrics/endpoint.h"
 #include "common/reactor/descriptors.h"
 #include "common/reactor/reload.h"
 #include "common/reactor/service.h"
@@ -35,7 +36,7 @@ struct settings {
     uint64_t server, pm_offset, pm_bytes, workers, digests, reactors, landing_segments, clean_below,
         fill_rate, spin_us, stop_timeout;
     uint64_t durability, log_level, log_bytes;
-    const char *cm, *address, *cluster_key, *pm;
+    const char *cm, *address, *cluster_key, *pm, *metrics;
     bool pin, checkpoints;
     struct verbs_settings verbs;
 };
@@ -79,6 +80,7 @@ static const struct config_key keys[] = {
     {"durability", CONFIG_CHOICE, FIELD(durability), "fence", 0, 0, "fence|async|none",
      "what an acknowledged write has survived: power loss | power loss after a moment | the "
      "process"},
+    METRICS_KEY(FIELD(metrics)),
     {"log-bytes", CONFIG_U64 | CONFIG_LIVE, FIELD(log_bytes), "0", 0, UINT64_C(1) << 40, NULL,
      "where standard error is a file: bytes of it and of its predecessor, FILE.1, at most; 0: it "
      "grows"},
@@ -98,6 +100,7 @@ static const struct config_spec spec = {
     .key_count = sizeof keys / sizeof keys[0],
 };
 
+static struct metrics metrics;
 static struct reactor *reactors[MAX_REACTORS];
 static uint32_t reactor_count;
 static struct server *volatile running; /* for the signal handler */
@@ -263,21 +266,31 @@ static void close_pm(const struct settings *settings, struct pm *pm, bool made)
     pm_close(pm);
 }
 
+static void wake_control(void *context)
+{
+    (void)context;
+    reactor_wake(reactors[0]);
+}
+
 static bool serves(const void *context)
 {
     return server_serves(context);
 }
 
 /* Runs until a signal or a failure. *removed: the cluster went on without this process. */
-static int run(struct server *server, bool *removed)
+static int run(struct server *server, const char *metrics_address, bool *removed)
 {
+    struct metrics_endpoint *endpoint;
+    int error = metrics_endpoint_open(metrics_address, &metrics, wake_control, NULL, &endpoint);
+    if (error)
+        return fail("cannot answer Prometheus at", metrics_address, error);
     struct sigaction action = {.sa_handler = on_signal};
     struct service *service = NULL;
     running = server;
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     server_on_failure(server, stop_all, NULL);
-    int error = server_attach(server, reactors, reactor_count);
+    error = server_attach(server, reactors, reactor_count);
     if (!error)
         error = reload_attach(reactors[0]); /* the control role's */
     if (!error)
@@ -290,6 +303,7 @@ static int run(struct server *server, bool *removed)
     for (uint32_t i = 1; i < reactor_count; i++)
         reactor_join(reactors[i]);
     running = NULL;
+    metrics_endpoint_close(endpoint);
     service_detach(service);
     if (error)
         return fail("cannot start", "its threads", error);
@@ -322,7 +336,8 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
                                      .digests = (uint32_t)settings->digests,
                                      .reactors = (uint32_t)settings->reactors,
                                      .landing_segments = (uint32_t)settings->landing_segments,
-                                     .settings = &live};
+                                     .settings = &live,
+                                     .metrics = &metrics};
     tune(settings, &options);
     int error = clock_boot_id(options.boot_id);
     if (error)
@@ -337,7 +352,7 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
               settings->server, fabric_caps(fabric)->backend, pm->backend,
               pm_durability_name(pm->durability), settings->workers, settings->digests,
               settings->reactors, descriptors_raise());
-    int status = run(server, removed);
+    int status = run(server, settings->metrics, removed);
     log_event(LOG_INFO, "server_stopped", "server=%lu", settings->server);
     server_destroy(server);
     return status;

@@ -1,6 +1,8 @@
 /* The inboxes of a role. */
 #include "server/role.h"
 
+#include <stdio.h>
+
 #include "common/base/error.h"
 
 int role_init(struct role *role, struct server_common *common, uint32_t questions)
@@ -30,6 +32,22 @@ void role_attach(struct role *role, struct reactor *reactor, struct reactor *con
     inbox_set_reactor(&role->inbox, reactor);
     inbox_set_reactor(&role->outbox, control);
     inbox_set_reactor(&role->questions, reactor);
+}
+
+static const struct metric metrics_of_role[] = {
+    {"rowan_role_busy_seconds_total",
+     "Processor time of the role's polls that found work: its rate is the share of a core that it "
+     "is busy.",
+     "", METRIC_COUNTER, offsetof(struct role, busy_ns), 1e-9},
+};
+
+void role_metrics(const struct role *role, struct metrics *metrics, const char *name,
+                  uint32_t number)
+{
+    char labels[METRICS_LABELS_BYTES];
+    snprintf(labels, sizeof labels, "role=\"%s\",number=\"%u\"", name, number);
+    metrics_add(metrics, metrics_of_role, sizeof metrics_of_role / sizeof metrics_of_role[0], role,
+                labels);
 }
 
 void role_copied(struct role *role, uint16_t shard, uint32_t epoch)

@@ -4,6 +4,7 @@
 #ifndef SERVER_ROLE_H
 #define SERVER_ROLE_H
 
+#include "common/metrics/metrics.h"
 #include "server/command.h"
 #include "server/common.h"
 
@@ -12,8 +13,12 @@ struct role {
     struct inbox inbox, outbox; /* from, and to, the control role */
     struct inbox questions;     /* from the clean role: records_ask */
     struct recover_part *part;  /* of the start, while it lasts */
-    _Atomic uint64_t busy_ns;   /* struct poller */
+    struct counter busy_ns;     /* struct poller */
 };
+
+/* Its counters are those of `number` among the roles of that name. */
+void role_metrics(const struct role *role, struct metrics *metrics, const char *name,
+                  uint32_t number);
 
 /* role_init: of a role that is all zeros. `questions`: how many may wait; 0: it is asked none. Errors: ROWAN_ENOMEM, and
  * nothing is left to be freed. */

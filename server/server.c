@@ -27,6 +27,18 @@ static uint32_t clean_percent(const struct server_options *options)
     return options->clean_percent ? options->clean_percent : CLEAN_LIVE_PERCENT;
 }
 
+static void add_metrics(struct server *server)
+{
+    struct metrics *metrics = server->options.metrics;
+    for (uint32_t i = 0; i < server->options.workers; i++) {
+        metrics_add(metrics, worker_metrics, WORKER_METRICS, worker_counts(server->workers[i]), "");
+        role_metrics(worker_role(server->workers[i]), metrics, "worker", i);
+    }
+    for (uint32_t i = 0; i < server->options.digests; i++)
+        role_metrics(digest_role(server->digests[i]), metrics, "digest", i);
+    role_metrics(clean_role(server->clean), metrics, "clean", 0);
+}
+
 static int create_roles(struct server *server)
 {
     const struct server_options *options = &server->options;
@@ -46,6 +58,7 @@ static int create_roles(struct server *server)
     for (uint32_t i = 0; i < options->digests; i++)
         *role++ = digest_role(server->digests[i]);
     *role = clean_role(server->clean);
+    add_metrics(server);
     struct control_options control = {.cm = options->cm,
                                       .address = options->address,
                                       .cluster_key = options->cluster_key,
@@ -54,7 +67,8 @@ static int create_roles(struct server *server)
                                       .reactors = options->reactors,
                                       .landing_segments = options->landing_segments,
                                       .stop_timeout_ns = options->stop_timeout_ns,
-                                      .settings = options->settings};
+                                      .settings = options->settings,
+                                      .metrics = options->metrics};
     memcpy(control.boot_id, options->boot_id, sizeof control.boot_id);
     return control_create(&server->common, &control, server->workers, server->digests,
                           server->clean, server->roles, &server->control);
@@ -157,12 +171,13 @@ struct poller server_poller(struct server *server, uint32_t role)
     role--;
     if (role < server->options.workers)
         return (struct poller){"worker", worker_poll, server->workers[role],
-                               &worker_role(server->workers[role])->busy_ns};
+                               &worker_role(server->workers[role])->busy_ns.value};
     role -= server->options.workers;
     if (role < server->options.digests)
         return (struct poller){"digest", digest_poll, server->digests[role],
-                               &digest_role(server->digests[role])->busy_ns};
-    return (struct poller){"clean", clean_poll, server->clean, NULL};
+                               &digest_role(server->digests[role])->busy_ns.value};
+    return (struct poller){"clean", clean_poll, server->clean,
+                           &clean_role(server->clean)->busy_ns.value};
 }
 
 static int attach_endpoint(struct reactor *reactor, struct fabric_endpoint *endpoint)

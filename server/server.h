@@ -11,6 +11,7 @@
 #include "common/reactor/reactor.h"
 
 struct config_live;
+struct metrics;
 
 struct server_options {
     uint32_t server;      /* number, 1 or more */
@@ -32,6 +33,8 @@ struct server_options {
     bool no_checkpoints;          /* none is written; one that is there is used */
     uint8_t boot_id[16];          /* of the host's present boot; clock_boot_id */
     struct config_live *settings; /* of the process; NULL: none changes while the server runs */
+    struct metrics *
+        metrics; /* that the server adds to, and the control role looks after; outlives it; NULL: nobody asks */
 };
 
 struct server;

@@ -266,7 +266,7 @@ static bool advance(struct clean *clean, struct victim *victim, bool *over)
         store_transition(clean->common->store, victim->segment, SEGMENT_FREE);
         clean->parked[victim->segment] = (struct clean_parked){0};
         clean->checkpoint.covers[victim->segment] = false; /* of its new life */
-        atomic_fetch_add_explicit(&clean->freed, 1, memory_order_relaxed);
+        counter_add(&clean->freed, 1);
         clean->emptied += !victim->of_checkpoint;
         *over = true;
         return true;
@@ -523,10 +523,10 @@ struct role *clean_role(struct clean *clean)
 
 uint64_t clean_checkpoints(const struct clean *clean)
 {
-    return atomic_load_explicit(&clean->checkpoint.written, memory_order_relaxed);
+    return counter_get(&clean->checkpoint.written);
 }
 
 uint64_t clean_segments(const struct clean *clean)
 {
-    return atomic_load_explicit(&clean->freed, memory_order_relaxed);
+    return counter_get(&clean->freed);
 }

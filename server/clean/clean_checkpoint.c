@@ -380,7 +380,7 @@ static bool finish(struct clean *clean)
     clean->common->checkpoint_last = all->log.allocation;
     all->step = CHECKPOINT_REST;
     commit(clean);
-    atomic_fetch_add_explicit(&all->written, 1, memory_order_relaxed);
+    counter_add(&all->written, 1);
     all->drops = true;
     return true;
 }

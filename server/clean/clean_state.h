@@ -189,7 +189,7 @@ struct clean_checkpoint {
     bool wanted; /* there may be something to do */
     uint64_t periods, written_versions;
     uint64_t look_ns, begun_ns; /* the next look; the last checkpoint, 0: there was none */
-    _Atomic uint64_t written;   /* checkpoints, since the start */
+    struct counter written;     /* checkpoints, since the start */
 
     _Alignas(8) uint8_t value[CHECKPOINT_VALUE_BYTES];
     _Alignas(8) uint8_t block[CHECKPOINT_BLOCK_BYTES];
@@ -216,7 +216,7 @@ struct clean {
     struct clean_parked *parked; /* by segment */
     uint64_t run; /* allocations up to that one are of earlier runs, and of the start */
 
-    _Atomic uint64_t freed; /* segments, since the start */
+    struct counter freed; /* segments, since the start */
 
     /* Does it help? (clean.c, is_in_vain) */
     uint64_t emptied; /* victims that held entries, freed since the start */

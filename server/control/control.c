@@ -301,6 +301,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         busy |= control_adopt_poll(control);
     }
     busy |= control_query_poll(control, wake_ns);
+    control_status_poll(control);
     fabric_flush(control->endpoint);
     return busy ? POLL_BUSY : POLL_IDLE;
 }
@@ -330,6 +331,7 @@ int control_create(struct server_common *common, const struct control_options *o
         return error;
     }
     fabric_endpoint_admit(control->endpoint, admit, control);
+    control_status_open(control);
     *out = control;
     return 0;
 }

@@ -15,6 +15,7 @@
 #include "server/worker/worker.h"
 
 struct config_live;
+struct metrics;
 struct control;
 
 struct control_options {
@@ -28,6 +29,7 @@ struct control_options {
     uint64_t stop_timeout_ns; /* how long a server that is asked to stop may wait for others */
     uint8_t boot_id[STORE_BOOT_ID_BYTES];
     struct config_live *settings; /* that who asks may change; NULL: none */
+    struct metrics *metrics;      /* as in server.h */
 };
 
 /* `workers`, `digests`, `clean` and `roles`, which has all of these in that order, are borrowed and outlive the role.

@@ -35,8 +35,7 @@ static uint64_t work_since(const struct shard_state *shard)
 
 static uint64_t busy_since(const struct role *role, uint64_t *told_ns)
 {
-    const uint64_t now_ns = atomic_load_explicit(&role->busy_ns, memory_order_relaxed),
-                   since_ns = now_ns - *told_ns;
+    const uint64_t now_ns = counter_get(&role->busy_ns), since_ns = now_ns - *told_ns;
     *told_ns = now_ns;
     return since_ns;
 }

@@ -242,8 +242,7 @@ static void show_key(const struct query_checksum *checksum, char shown[QUERY_KEY
     shown[checksum->key_bytes] = '\0';
 }
 
-/* Names of keys are for who may read all of them. */
-static bool may_see_keys(const struct control *control, const struct control_link *link)
+bool control_may_see_keys(const struct control *control, const struct control_link *link)
 {
     const struct user *user =
         control->config ? login_user(link->login, control->config->users) : NULL;
@@ -257,7 +256,7 @@ static int send_checksum(const struct control *control, const struct query *quer
     Rowan__ChecksumIs body = checksum->is;
     body.shard = query->shard;
     body.server = control->common->server;
-    if (body.damaged && may_see_keys(control, query->link)) {
+    if (body.damaged && control_may_see_keys(control, query->link)) {
         show_key(checksum, key);
         body.damaged_key = key;
     }
@@ -337,144 +336,4 @@ void control_query_close(struct control *control)
         if (control->queries[i] && control->queries[i]->returned)
             free(control->queries[i]); /* the others are their owners' */
     }
-}
-
-/* --- the status of the server --- */
-
-static void fill_shard_status(const struct shard_state *shard, bool keys, Rowan__ShardStatus *row)
-{
-    rowan__shard_status__init(row);
-    row->id = shard->id;
-    row->primary = shard->primary;
-    row->objects = index_items(shard->index);
-    row->version = atomic_load_explicit(&shard->version, memory_order_relaxed);
-    row->index_bytes = index_bytes(shard->index);
-    row->commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
-    row->settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
-    row->recovering = atomic_load_explicit(&shard->recovering, memory_order_relaxed);
-    row->lost = atomic_load_explicit(&shard->lost, memory_order_relaxed);
-    row->filling = shard->filling;
-    row->load = shard->work.load;
-    if (shard->primary && shard->work.spread.samples) {
-        const struct work_spread *spread = &shard->work.spread;
-        row->hot_slot = spread->hot_slot;
-        row->hot_load = (uint32_t)((uint64_t)row->load * spread->hot_samples / spread->samples);
-        if (keys)
-            row->hot_key = (char *)(uintptr_t)spread->key;
-    }
-    row->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
-}
-
-static void fill_counts(struct control *control, Rowan__ServerStatus *status)
-{
-    for (uint32_t i = 0; i < control->options.workers; i++) {
-        const struct worker_counts *counts = worker_counts(control->workers[i]);
-        status->gets += atomic_load_explicit(&counts->gets, memory_order_relaxed);
-        status->puts += atomic_load_explicit(&counts->puts, memory_order_relaxed);
-        status->deletes += atomic_load_explicit(&counts->deletes, memory_order_relaxed);
-        status->fill_left += atomic_load_explicit(&counts->fill_left, memory_order_relaxed);
-        status->fill_rate += atomic_load_explicit(&counts->fill_rate, memory_order_relaxed);
-        status->refused_logins +=
-            atomic_load_explicit(&counts->refused_logins, memory_order_relaxed);
-        status->refused_requests +=
-            atomic_load_explicit(&counts->refused_requests, memory_order_relaxed);
-        status->fill_waits += atomic_load_explicit(&counts->fill_waits, memory_order_relaxed);
-    }
-    for (uint32_t i = 0; i < control->options.digests; i++) {
-        status->entries_digested += digest_entries(control->digests[i]);
-        status->fetches += digest_fetches(control->digests[i]);
-    }
-}
-
-/* Segments and what is in them. */
-static void fill_space(const struct control *control, Rowan__ServerStatus *status)
-{
-    const struct store *store = control->common->store;
-    const struct live *counts = store_live(store);
-    uint64_t closed = 0, live_there = 0;
-    for (uint64_t i = 0; i < store_segments(store); i++) {
-        const uint64_t live = live_bytes(counts, i), tombstones = live_tombstones(counts, i);
-        const struct segment_meta meta = store_meta(store, i);
-        const enum segment_state state = meta.state;
-        status->live_bytes += live;
-        status->tombstones += tombstones;
-        if (state == SEGMENT_USING) {
-            status->live_bytes_open += live;
-            status->tombstones_open += tombstones;
-        }
-        if ((state != SEGMENT_USED && state != SEGMENT_COMMITTED) || meta.owner == OWNER_CHECKPOINT)
-            continue;
-        closed++;
-        live_there += live;
-    }
-    status->dead_bytes = closed * STORE_SEGMENT_BYTES - live_there;
-    status->segments = store_segments(store);
-    status->segments_free = store_segments_free(store);
-    status->segments_open = store_segments_with(store, SEGMENT_USING);
-    status->segments_used = store_segments_with(store, SEGMENT_USED);
-    status->segments_committed = store_segments_with(store, SEGMENT_COMMITTED);
-    status->segments_backup_log = store_segments_owned(store, OWNER_BACKUP_LOG);
-    status->segments_worker_log = store_segments_owned(store, OWNER_WORKER);
-    status->segments_clean_log = store_segments_owned(store, OWNER_CLEAN);
-    status->segments_checkpoint = store_segments_owned(store, OWNER_CHECKPOINT);
-    status->segments_cleaned = clean_segments(control->clean);
-    status->checkpoints = clean_checkpoints(control->clean);
-    status->allocated_for_writes = store_segments_allocated(store, OWNER_WORKER) +
-                                   store_segments_allocated(store, OWNER_BACKUP_LOG);
-    status->damaged_places = control->verify.places;
-    status->allocated_in_all = store_segments_allocated(store, OWNER_NONE);
-}
-
-static void fill_status(struct control *control, Rowan__ServerStatus *status)
-{
-    const struct server_common *common = control->common;
-    rowan__server_status__init(status);
-    status->server = common->server;
-    status->incarnation = common->incarnation;
-    status->fabric = (char *)(uintptr_t)fabric_caps(common->fabric)->backend;
-    status->durability = (char *)(uintptr_t)pm_durability_name(common->pm->durability);
-    status->pm_backend = (char *)(uintptr_t)common->pm->backend;
-    status->syncs = pm_sync_count(common->pm);
-    status->workers = control->options.workers;
-    status->digests = control->options.digests;
-    status->reactors = control->options.reactors;
-    status->uptime_seconds = (control->now_ns - control->start_ns) / NS_PER_S;
-    if (control->recover)
-        recover_progress(control->recover, &status->start_scanned, &status->start_segments);
-    if (!control->shards)
-        return;
-    status->term = control->config->term;
-    fill_space(control, status);
-    status->full = atomic_load_explicit(&common->full, memory_order_relaxed);
-    status->lease_left_ms = control_lease_left_ms(control);
-    status->refused_logins = control->refused_logins;
-    status->refused_requests = control->refused_requests;
-    fill_counts(control, status);
-}
-
-void control_status_send(struct control *control, struct control_link *link, uint32_t tag)
-{
-    /* Nothing wakes digest roles when an entry lands. Woken now, they have scanned it when the next
-     * question comes. */
-    control_wake_digests(control);
-    Rowan__ServerStatus status;
-    fill_status(control, &status);
-    uint32_t count = control->shards ? control->config->shard_count : 0;
-    Rowan__ShardStatus *rows = calloc(count + 1, sizeof *rows);
-    Rowan__ShardStatus **pointers = calloc(count + 1, sizeof(Rowan__ShardStatus *));
-    if (rows && pointers) {
-        for (uint32_t i = 0; i < count; i++) {
-            if (!control->shards[i])
-                continue;
-            pointers[status.n_shards] = &rows[status.n_shards];
-            fill_shard_status(control->shards[i], may_see_keys(control, link),
-                              &rows[status.n_shards++]);
-        }
-        status.shards = pointers;
-        control_send(link, tag, &CONTROL_MESSAGE(SERVER_STATUS, server_status, &status));
-    } else {
-        control_query_refuse(control, link, tag, ROWAN_ENOMEM);
-    }
-    free(pointers);
-    free(rows);
 }

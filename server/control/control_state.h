@@ -212,6 +212,8 @@ struct control {
     uint32_t link_count;
     uint64_t refused_logins, refused_requests; /* here; workers count their own */
     uint32_t refusal_count;                    /* of all links */
+    /* control_status.c: the status, as Prometheus was told last. */
+    struct counter image[sizeof(Rowan__ServerStatus) / sizeof(uint64_t)];
     /* With the shards' owners, who free those that they do not return, or returned; NULL: free. */
     struct query *queries[CONTROL_MAX_QUERIES];
 };
@@ -371,7 +373,13 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns);
 
 /* Those end that a server has made without the cluster's secret, when nobody asked for it. */
 void control_leave_peers(struct control *control);
+/* control_status.c. control_status_poll: brings the metrics up to date if they were asked for. */
+void control_status_open(struct control *control);
+void control_status_poll(struct control *control);
 void control_status_send(struct control *control, struct control_link *link, uint32_t tag);
+
+/* Names of keys are for who may read all of them. */
+bool control_may_see_keys(const struct control *control, const struct control_link *link);
 /* A question about a shard, or a message that this build does not know: answered later, or refused. */
 void control_query_ask(struct control *control, struct control_link *link, uint32_t tag,
                        const Rowan__ControlMessage *message);

@@ -53,8 +53,7 @@ apply_and_keep(struct digest *digest, struct shard_state *shard, const struct ap
     /* What the prefix has forgotten may be there twice. */
     if (is_new || !prefix_has(&shard->prefix, entry->version))
         suffix_append(&shard->suffix, apply_item(entry));
-    uint64_t entries = atomic_load_explicit(&digest->entries, memory_order_relaxed);
-    atomic_store_explicit(&digest->entries, entries + (unsigned)is_new, memory_order_relaxed);
+    counter_add(&digest->entries, (unsigned)is_new);
     work_add(&shard->work, WORK_APPLY);
     return 0;
 }
@@ -252,8 +251,7 @@ static bool ask_for_missing(struct digest *digest)
             log_event(LOG_WARN, "versions_missing", "shard=%u first=%lx last=%lx", shard->id, first,
                       last);
         plan_question(shard, first, last, digest->now_ns);
-        uint64_t fetches = atomic_load_explicit(&digest->fetches, memory_order_relaxed);
-        atomic_store_explicit(&digest->fetches, fetches + 1, memory_order_relaxed);
+        counter_add(&digest->fetches, 1);
         any = true;
     }
     return any;
@@ -583,7 +581,7 @@ struct role *digest_role(struct digest *digest)
 
 uint64_t digest_entries(const struct digest *digest)
 {
-    return atomic_load_explicit(&digest->entries, memory_order_relaxed);
+    return counter_get(&digest->entries);
 }
 
 uint64_t digest_stores_from(const struct digest *digest)
@@ -593,5 +591,5 @@ uint64_t digest_stores_from(const struct digest *digest)
 
 uint64_t digest_fetches(const struct digest *digest)
 {
-    return atomic_load_explicit(&digest->fetches, memory_order_relaxed);
+    return counter_get(&digest->fetches);
 }

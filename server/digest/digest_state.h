@@ -73,7 +73,7 @@ struct digest {
 
     struct shard_list releasing; /* asked back */
     struct shard_list missing;   /* shards that lack committed versions */
-    _Atomic uint64_t entries, fetches;
+    struct counter entries, fetches;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
 };
 

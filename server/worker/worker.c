@@ -188,6 +188,8 @@ static bool serve(struct worker *worker, struct request *request)
     bool answered =
         status ? worker_reply(worker, request->client, header->operation, header->tag, status, 0)
                : worker_read(worker, request);
+    if (answered && status)
+        worker_count(worker, header->type, worker_outcome(status), request->begun_ns);
     if (answered && !request->refused)
         worker_release(request->client, request->message);
     return answered;
@@ -214,7 +216,10 @@ static void keep(struct worker *worker, struct request *request)
         request->refused = true;
         request->status = ROWAN_EBUSY;
     }
-    worker->held[worker->held_count++] = *request;
+    struct request *held = &worker->held[worker->held_count++];
+    *held = *request;
+    if (held->begun_ns == 0)
+        held->begun_ns = worker->now_ns;
     request->client->held++;
 }
 
@@ -231,6 +236,7 @@ static void serve_arrived(struct worker *worker)
         if (!serve_in_turn(worker, request))
             keep(worker, request);
     }
+    worker->requests += worker->taken_count;
     worker->taken_count = 0;
 }
 
@@ -389,9 +395,25 @@ static bool check_lease(struct worker *worker)
     return cut;
 }
 
+/* Operations that began and ended in this poll, which is read off once for all of them. */
+static void count_latencies(struct worker *worker)
+{
+    uint64_t ns = 0;
+    for (int kind = 0; kind < WORKER_KINDS; kind++) {
+        if (worker->ended[kind] == 0)
+            continue;
+        if (ns == 0)
+            ns = clock_now_ns(worker->common->clock) - worker->now_ns;
+        latencies_add(&worker->counts.latencies[kind], ns, worker->ended[kind]);
+        worker->ended[kind] = 0;
+    }
+    counter_set(&worker->counts.in_flight, worker->in_flight.parts & LOAD_OPS);
+}
+
 enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct worker *worker = role;
+    worker->now_ns = now_ns;
     worker->epoch = reclaim_enter(&worker->common->reclaim, &worker->reclaim);
     worker_peer_poll_begins(worker);
     begin_lease(worker, now_ns);
@@ -430,6 +452,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= command_answer(&worker->queries, &worker->role.outbox, worker->common->pm,
                            &worker->common->format);
     busy |= check_lease(worker);
+    count_latencies(worker);
     fabric_flush(worker->endpoint);
     worker_peer_poll_ends(worker);
     reclaim_leave(&worker->reclaim, held(worker));

@@ -10,18 +10,10 @@
 #include "common/reactor/reactor.h"
 #include "server/role.h"
 #include "server/store/store.h"
+#include "server/worker/worker_counts.h"
 
 struct worker;
 struct records_question;
-
-/* Counters since start. Written by the worker, read by anybody. */
-struct worker_counts {
-    _Atomic uint64_t gets, puts, deletes;
-    _Atomic uint64_t refused_logins, refused_requests;
-    _Atomic uint64_t fill_left,
-        fill_rate,  /* objects that replicas lack which fill, and confirm a second */
-        fill_waits; /* fillings that wait for memory or space */
-};
 
 /* Errors: ROWAN_ENOMEM and those of fabric_endpoint_open. `common` outlives the worker. */
 int worker_create(struct server_common *common, uint32_t number, struct worker **out);

@@ -128,7 +128,7 @@ void worker_client_reap(struct worker *worker, uint64_t now_ns)
 
 static void refuse(struct worker *worker, struct client_link *client, int error)
 {
-    worker_count(&worker->counts.refused_logins);
+    counter_add(&worker->counts.refused_logins, 1);
     log_event(LOG_WARN, "login_refused", "worker=%u client=%u user=%s error=%s", worker->number,
               client->id, login_name(client->login), error_name(error));
     if (error != ROWAN_ELOGIN)
@@ -183,7 +183,7 @@ int worker_client_allow(struct worker *worker, const struct client_link *client,
     if (!error && client->user && !user_has_key(client->user, request->key, header->key_bytes))
         error = ROWAN_EACCESS;
     if (error)
-        worker_count(&worker->counts.refused_requests);
+        counter_add(&worker->counts.refused_requests, 1);
     return error;
 }
 

@@ -204,14 +204,6 @@ void worker_commit_client_gone(struct worker *worker, uint32_t client, uint32_t 
     worker->acknowledged.gone = true;
 }
 
-static uint64_t requests(const struct worker *worker)
-{
-    const struct worker_counts *counts = &worker->counts;
-    return atomic_load_explicit(&counts->gets, memory_order_relaxed) +
-           atomic_load_explicit(&counts->puts, memory_order_relaxed) +
-           atomic_load_explicit(&counts->deletes, memory_order_relaxed);
-}
-
 static uint64_t acknowledged_ns(const struct acknowledged *acknowledged)
 {
     const uint64_t ns = WORKER_ACKNOWLEDGED_NS + acknowledged->changed * WORKER_ACKNOWLEDGED_ROW_NS;
@@ -222,7 +214,7 @@ static uint64_t acknowledged_ns(const struct acknowledged *acknowledged)
 static bool poll_acknowledged(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct acknowledged *acknowledged = &worker->acknowledged;
-    if (acknowledged->spread_ns == 0 && requests(worker) == acknowledged->requests &&
+    if (acknowledged->spread_ns == 0 && worker->requests == acknowledged->requests &&
         !acknowledged->gone)
         return false;
     if (acknowledged->spread_ns == 0)
@@ -232,7 +224,7 @@ static bool poll_acknowledged(struct worker *worker, uint64_t now_ns, uint64_t *
         return false;
     }
     acknowledged->spread_ns = 0;
-    acknowledged->requests = requests(worker);
+    acknowledged->requests = worker->requests;
     acknowledged->gone = false;
     acknowledged->changed = 0;
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {

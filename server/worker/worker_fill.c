@@ -445,9 +445,9 @@ static void count_rate(struct worker *worker, uint64_t now_ns)
         return;
     const uint64_t rate =
         fills->rate_ns && worker->fill_wanted ? fills->confirmed * NS_PER_S / passed_ns : 0;
-    atomic_store_explicit(&worker->counts.fill_left, count_left(worker), memory_order_relaxed);
-    atomic_store_explicit(&worker->counts.fill_waits, count_waits(worker), memory_order_relaxed);
-    atomic_store_explicit(&worker->counts.fill_rate, rate, memory_order_relaxed);
+    counter_set(&worker->counts.fill_left, count_left(worker));
+    counter_set(&worker->counts.fill_waits, count_waits(worker));
+    counter_set(&worker->counts.fill_rate, rate);
     fills->rate_ns = worker->fill_wanted ? now_ns : 0;
     fills->confirmed = 0;
 }

@@ -74,6 +74,6 @@ bool worker_read(struct worker *worker, const struct request *request)
     reply.status = (int16_t)status;
     if (!worker_reply_pieces(worker, request->client, &reply, iov, count))
         return false;
-    worker_count(&worker->counts.gets);
+    worker_count(worker, MESSAGE_GET, worker_outcome(status), request->begun_ns);
     return true;
 }

@@ -114,6 +114,25 @@ uint64_t worker_find_in_parent(const struct worker *worker, const struct shard_s
     return index_find(parent->index, hash, key, key_bytes);
 }
 
+enum worker_outcome worker_outcome_of_error(int status)
+{
+    switch (status) {
+    case ROWAN_ENOTFOUND:
+        return OUTCOME_NOT_FOUND;
+    case ROWAN_EVERSION:
+        return OUTCOME_VERSION;
+    case ROWAN_EFULL:
+        return OUTCOME_FULL;
+    case ROWAN_EBUSY:
+        return OUTCOME_BUSY;
+    case ROWAN_EEPOCH:
+    case ROWAN_ENOTMINE:
+        return OUTCOME_MOVED;
+    default:
+        return OUTCOME_FAILED;
+    }
+}
+
 void worker_release(struct client_link *client, uint64_t message)
 {
     if (client->conn)

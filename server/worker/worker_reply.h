@@ -31,11 +31,27 @@ int worker_find_shard(struct worker *worker, const struct message_request *reque
 uint64_t worker_find_in_parent(const struct worker *worker, const struct shard_state *shard,
                                uint64_t hash, const uint8_t *key, uint32_t key_bytes);
 
-/* One writer: a plain increment, made readable by other threads. */
-static inline void worker_count(_Atomic uint64_t *counter)
+/* Not inline: what is rare keeps out of the way of the rest. */
+enum worker_outcome worker_outcome_of_error(int status);
+
+static inline enum worker_outcome worker_outcome(int status)
 {
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    return status ? worker_outcome_of_error(status) : OUTCOME_OK;
+}
+
+/* A request of that type has its outcome. `begun_ns`: `now_ns` of the poll that took it, 0: of this one. What begins and ends
+ * in one poll is dated when that ends. */
+static inline void worker_count(struct worker *worker, uint8_t type, enum worker_outcome outcome,
+                                uint64_t begun_ns)
+{
+    struct worker_counts *counts = &worker->counts;
+    counter_add(&counts->requests[type - 1][outcome], 1);
+    if (outcome >= OUTCOMES_DONE)
+        return;
+    if (begun_ns == 0 || begun_ns == worker->now_ns)
+        worker->ended[type - 1]++;
+    else
+        latencies_add(&counts->latencies[type - 1], worker->now_ns - begun_ns, 1);
 }
 
 /* Gives a message of the client back to the fabric. */

@@ -1,7 +1,7 @@
 /* worker_state.h - the inside of a worker: its structs, which the files worker_*.c share.
  *
  * The files form layers. Each calls only those in front of it in this list, which test/checks enforces by
- * their headers: worker_reply, worker_read, worker_peer, worker_commit, worker_write, worker_client,
+ * their headers: worker_counts, worker_reply, worker_read, worker_peer, worker_commit, worker_write, worker_client,
  * worker_fetch, worker_reconcile_take,
  * worker_reconcile, worker_fill, worker_split, worker_epoch, worker.
  *
@@ -86,6 +86,7 @@ struct load {
 };
 
 enum { LOAD_BLOCKS_SHIFT = 20, LOAD_BYTES_SHIFT = 40 };
+#define LOAD_OPS    ((UINT64_C(1) << LOAD_BLOCKS_SHIFT) - 1)
 #define LOAD_COUNTS ((UINT64_C(1) << LOAD_BYTES_SHIFT) - 1)
 #define LOAD_HALVES (UINT64_C(1) << 63 | UINT64_C(1) << 39 | UINT64_C(1) << 19)
 
@@ -220,6 +221,7 @@ struct request {
     struct client_link *client;
     struct shard_state *shard; /* NULL: not to be served here, as `status` says */
     int status;
+    uint64_t begun_ns; /* of the poll that took it, if that was an earlier one; else 0 */
     bool refused; /* its message is released, all that is left to do is to answer ROWAN_EBUSY */
     uint64_t hash;
     const struct index_bucket *bucket; /* index_prefetch; NULL: not looked at */
@@ -241,6 +243,9 @@ struct worker {
     bool has_all;   /* each shard that was handed out to it has been adopted */
     struct cluster_config *config;
     struct worker_counts counts;
+    uint64_t now_ns;              /* of this poll */
+    uint64_t requests;            /* taken */
+    uint32_t ended[WORKER_KINDS]; /* operations that began in this poll, too */
 
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this worker owns */
     struct shard_list active;                    /* those with writes in flight */

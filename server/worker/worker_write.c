@@ -178,6 +178,7 @@ static int send_entry(struct worker *worker, struct write_op *op, struct shard_s
 /* The op has its outcome; its place in the table goes as soon as the client has taken the reply. */
 static void finish(struct worker *worker, struct write_op *op, int status, uint64_t version)
 {
+    worker_count(worker, op->type, worker_outcome(status), op->begun_ns);
     if (!op->client || worker_reply(worker, op->client, op->operation, op->tag, status, version)) {
         write_op_close(&worker->ops, op);
         return;
@@ -250,11 +251,13 @@ static void start_waiting(struct worker *worker, uint64_t hash)
 static bool refuse(struct worker *worker, const struct request *request, int status,
                    uint64_t version)
 {
-    bool told = worker_reply(worker, request->client, request->header.operation,
-                             request->header.tag, status, version);
-    if (told)
-        worker_release(request->client, request->message);
-    return told;
+    if (!worker_reply(worker, request->client, request->header.operation, request->header.tag,
+                      status, version))
+        return false;
+    worker_release(request->client, request->message);
+    worker_count(worker, request->header.type, status ? worker_outcome(status) : OUTCOME_REPEATED,
+                 request->begun_ns);
+    return true;
 }
 
 /* W11: the retry's client gets the answer of the original. One that waits goes on with the retry's
@@ -341,9 +344,9 @@ bool worker_write(struct worker *worker, struct request *request)
         fair && !FAULT(NO_ROOM) ? write_op_open(&worker->ops, request->hash, client) : NULL;
     if (!op)
         return refuse(worker, request, ROWAN_EBUSY, 0);
-    worker_count(request->header.type == MESSAGE_DELETE ? &worker->counts.deletes
-                                                        : &worker->counts.puts);
     op->conditional = request->header.type != MESSAGE_PUT;
+    op->type = request->header.type;
+    op->begun_ns = request->begun_ns ? request->begun_ns : worker->now_ns;
     op->hint = request->hint;
     op->client_id = request->header.client_id;
     op->operation = request->header.operation;

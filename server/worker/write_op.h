@@ -30,6 +30,8 @@ struct write_link {
 struct write_op {
     enum write_op_state state;
     bool conditional;         /* judged when no write of its key is in flight: PUT_IF and DELETE */
+    uint8_t type;             /* of its message */
+    uint64_t begun_ns;        /* of the poll that took it */
     uint64_t hash;            /* of the key */
     struct index_hint hint;   /* of the key */
     struct write_link bucket; /* same bucket, in order of arrival */

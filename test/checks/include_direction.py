@@ -2,7 +2,7 @@
 """Includes point one way (design, section 2):
 
     proto <- common <- server, client, cm <- tools        server never includes cm
-    inside common: base <- reactor <- pm, coord <- fabric; entry and auth use base, cluster base, auth,
+    inside common: base <- reactor <- pm, coord <- fabric; entry, auth and metrics use base, cluster base, auth,
     proto and fabric
     inside server: store, index <- shard <- command.h <- role.h <- worker, digest <- clean <- control
     inside server/worker: see WORKER_LAYERS
@@ -25,6 +25,7 @@ COMMON = {
     "common/base": {"proto"},
     "common/entry": {"common/base"},
     "common/auth": {"common/base"},
+    "common/metrics": {"common/base"},
     "common/cluster": {"common/base", "common/auth", "common/fabric", "proto"},
     "common/reactor": {"common/base"},
     "common/pm": {"common/base", "common/reactor"},
@@ -60,7 +61,7 @@ ALLOWED = {
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 # Of these files in server/worker each includes only headers of those before it.
-WORKER_LAYERS = ["state", "reply", "read", "peer", "commit", "settled", "write", "client", "fetch",
+WORKER_LAYERS = ["counts", "state", "reply", "read", "peer", "commit", "settled", "write", "client", "fetch",
                  "reconcile_take", "reconcile", "fill", "split", "epoch"]
 WORKER_FILE = re.compile(r"server/worker/worker(?:_(\w+))?\.[ch]$")
 GENERATED = {"control.pb-c.h": "proto", "proto/control.pb-c.h": "proto", "release.h": "common/base"}

@@ -23,6 +23,7 @@ SEAMS = (
     "common/fabric/",
     "common/coord/",
     "common/reactor/",
+    "common/metrics/endpoint",
     "common/base/clock",
     "common/base/log",
     "common/base/config",

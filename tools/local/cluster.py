@@ -4,6 +4,7 @@ What lies in its directory D:
 
     D/cm              the CMs' addresses, once the cluster serves; gone when it is stopped
     D/cluster.json    what it was started with (settings.py)
+    D/prometheus.json where metrics are told, for Prometheus; gone when it is stopped
     D/run/            processes.json and the sockets; gone when it is stopped
     D/log/            cm.log, cm2.log, ..., s1.log, ...; cm-before.log, ... of the run before
     D/coord/          the CMs' configuration; or D/zookeeper/, with that of its ZooKeeper servers
@@ -11,6 +12,7 @@ What lies in its directory D:
 """
 
 import fcntl
+import json
 import os
 import re
 import shlex
@@ -35,7 +37,7 @@ MOST_MANAGERS = 8  # MANAGERS_MAX
 TRIES_FOR_PORTS = 3
 # An index has no two neighbouring objects in one small page: fewer misses of the TLB, fewer faults of a start.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-OF_A_RUN = ("cm", "run")
+OF_A_RUN = ("cm", "run", "prometheus.json")
 OF_A_CLUSTER = ("cluster.json", "coord", "zookeeper")
 
 
@@ -184,6 +186,25 @@ def key_arguments(options):
     return ["--cluster-key", path] if os.path.exists(path) else []
 
 
+def metrics_name(name):
+    return f"{name}-metrics"
+
+
+def metrics_arguments(options, name):
+    return ["--metrics", options.addresses[metrics_name(name)]] if options.metrics == "yes" else []
+
+
+def write_targets(directory):
+    """Where metrics are told, as file_sd_configs of Prometheus wants it; the file is there if they are anywhere."""
+    found = [
+        {"targets": [one.command[one.command.index("--metrics") + 1]],
+         "labels": {"job": "rowan-server", "server": str(one.server())} if one.server() else {"job": "rowan-cm", "manager": one.name}}
+        for one in process.load(directory) if "--metrics" in one.command
+    ]  # fmt: skip
+    if found:
+        settings.write_whole(os.path.join(directory, "prometheus.json"), json.dumps(found, indent=1) + "\n")
+
+
 def coord_arguments(options):
     if options.coord == "zookeeper":
         return ["--zookeeper", zookeeper.ensemble(options)]
@@ -213,6 +234,7 @@ def cm_command(options, programs, name):
         *(["--recover"] if options.recover else []),
         "--lease-ms", str(options.lease_ms),
         "--log-bytes", LOG_BYTES,
+        *metrics_arguments(options, name),
         *given_arguments(options, "verbs_device"),
     ]  # fmt: skip
 
@@ -230,6 +252,7 @@ def server_command(options, programs, server, place):
         "--pm-bytes", str(options.pm_bytes),
         "--durability", options.durability,
         "--log-bytes", LOG_BYTES,
+        *metrics_arguments(options, f"s{server}"),
         *spin_arguments(options),
         *given_arguments(options, "verbs_device", "verbs_receive", "workers", "digests", "reactors",
                          "landing_segments", "clean_below", "checkpoints"),
@@ -248,6 +271,8 @@ def choose_addresses(options):
     names = managers + [f"s{server}" for server in settings.numbers(options)]
     zookeepers = zookeeper.names(options)
     counts = [(name, zookeeper.PORTS_EACH) for name in zookeepers]
+    metrics = [metrics_name(name) for name in names] if options.metrics == "yes" else []
+    counts += [(name, 1) for name in metrics]
     if settings.has_ports(options.fabric):
         endpoints = (options.workers or 1) + 1
         counts = [(name, 1 if name in managers else endpoints) for name in names] + counts
@@ -255,6 +280,7 @@ def choose_addresses(options):
     if settings.has_ports(options.fabric):
         options.port = assigned["cm"]
     addresses = {name: address_of(options, name, assigned.get(name)) for name in names}
+    addresses |= {name: f"{ports.HOST}:{assigned[name]}" for name in metrics}
     return addresses | {name: zookeeper.address(assigned[name]) for name in zookeepers}
 
 
@@ -404,12 +430,15 @@ class Starter:
                 self.launch(commands)
                 break
             except AddressInUse:
-                has_ports = settings.has_ports(self.options.fabric) or zookeeper.names(self.options)
+                has_ports = (
+                    settings.has_ports(self.options.fabric) or zookeeper.names(self.options) or self.options.metrics == "yes"
+                )
                 if not has_ports or tries == TRIES_FOR_PORTS:
                     raise
                 self.end()
                 commands = self.commands()
         settings.write(self.options)
+        write_targets(self.directory)
         settings.write_whole(os.path.join(self.directory, "cm"), list_of_managers(self.options) + "\n")
 
     def launch(self, commands):
@@ -481,7 +510,7 @@ def start(options, programs, announce):
 
 # Of a server or the CM, for the address that it was given (error_sentence(ROWAN_EINUSE)).
 IN_USE = re.compile(
-    r"rowan-(server|cm): cannot (use the address|serve at) \S+: the file or address is in use"
+    r"rowan-(server|cm): cannot (use the address|serve at|answer Prometheus at) \S+: the file or address is in use"
 )
 
 
@@ -536,8 +565,8 @@ def stop(directory):
         left = [one.name for one in running if one.alive()]
         if left:
             raise Failure(f"could not end {', '.join(left)}, not even by SIGKILL")
-        remove(os.path.join(directory, "cm"))
-        remove(os.path.join(directory, "run"))
+        for name in OF_A_RUN:
+            remove(os.path.join(directory, name))
     return len(running), killed
 
 

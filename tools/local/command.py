@@ -122,6 +122,11 @@ def add_start_options(parser):
         help="servers write their index to the PM now and then, so that they start sooner (default yes)",
     )  # fmt: skip
     parser.add_argument(
+        "--metrics", choices=("yes", "no"),
+        help="CMs and servers answer Prometheus, each at a free port of 127.0.0.1; DIR/prometheus.json names them, for its "
+        "file_sd_configs (default no)",
+    )  # fmt: skip
+    parser.add_argument(
         "--recover", action="store_true",
         help="once, where the CM has lost the configuration: it takes the newest that the servers stored "
         "(see rowan-cm --help)",

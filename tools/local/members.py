@@ -113,6 +113,8 @@ def add(directory, programs):
         memory.check_space(options, [place])
         port = ports.assign([(name, (options.workers or 1) + 1)])[name] if settings.has_ports(options.fabric) else 0
         options.addresses[name] = cluster.address_of(options, name, port)
+        if options.metrics == "yes":
+            options.addresses[cluster.metrics_name(name)] = f"{ports.HOST}:{ports.find(1)}"
         plan(options, programs, "add", number)
         settings.write(options)
         one = process.Process(
@@ -122,6 +124,7 @@ def add(directory, programs):
         try:
             launch(directory, one)
             wait_until_member(options, programs, one)
+            cluster.write_targets(directory)
         except BaseException:
             undo_add(options, programs, one, made)
             raise
@@ -139,4 +142,5 @@ def remove(directory, word, programs):
         settings.write(options)
         process.end_all([one], cluster.STOP_SECONDS)
         process.save(directory, [other for other in process.load(directory) if other.name != one.name])
+        cluster.write_targets(directory)
     return one

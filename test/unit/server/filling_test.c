@@ -101,7 +101,7 @@ static const struct worker_counts *counts_of(struct stage *stage)
 
 static uint64_t left_to_fill(struct stage *stage)
 {
-    return atomic_load(&counts_of(stage)->fill_left);
+    return counter_get(&counts_of(stage)->fill_left);
 }
 
 TEST(all_that_a_shard_has_is_copied_and_then_its_records_and_then_the_manager_is_told)
@@ -231,7 +231,7 @@ TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
         stage_run(stage);
         held += worker_fill_held(worker_of(stage)) != RECLAIM_NOTHING;
         stage_pass(stage, NS_PER_S + NS_PER_S / 2);
-        waits += atomic_load(&counts_of(stage)->fill_waits);
+        waits += counter_get(&counts_of(stage)->fill_waits);
     }
     stage_land_all(stage);
     stage_pass(stage, NS_PER_S);
@@ -239,7 +239,7 @@ TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
     assert_int_equal(refused, 6);
     assert_int_equal(waits, 5);
     assert_int_equal(held, 1); /* full servers would wait for what the other one holds */
-    assert_int_equal(atomic_load(&counts_of(stage)->fill_waits), 0);
+    assert_int_equal(counter_get(&counts_of(stage)->fill_waits), 0);
     assert_int_equal(count_in(text, "filling_waits"), 2);
     assert_non_null(
         strstr(text, "warn filling_waits worker=0 shard=0 epoch=2 server=2 error=ROWAN_EFULL"));
