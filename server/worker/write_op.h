@@ -29,6 +29,7 @@ struct write_link {
 
 struct write_op {
     enum write_op_state state;
+    uint8_t trace;            /* worker_trace.c; 0: it is not followed */
     bool conditional;         /* judged when no write of its key is in flight: PUT_IF and DELETE */
     uint64_t hash;            /* of the key */
     struct index_hint hint;   /* of the key */
