@@ -49,6 +49,7 @@ struct server_common {
     _Atomic bool possibly_incomplete; /* this run, as its record says; the control role's */
     /* As in server.h; set by the control role. */
     _Atomic uint64_t fill_rate;
+    _Atomic uint32_t trace_one_in;
     _Atomic uint64_t
         left; /* all digest roles have left the segments of the backup log up to this number. The control role's */
     _Atomic uint64_t

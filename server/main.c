@@ -34,7 +34,7 @@ enum {
 
 struct settings {
     uint64_t server, pm_offset, pm_bytes, workers, digests, reactors, landing_segments, clean_below,
-        fill_rate, spin_us, stop_timeout;
+        fill_rate, trace_one_in, spin_us, stop_timeout;
     uint64_t durability, log_level, log_bytes;
     const char *cm, *address, *cluster_key, *pm, *metrics;
     bool pin, checkpoints;
@@ -69,6 +69,9 @@ static const struct config_key keys[] = {
     {"fill-rate", CONFIG_U64 | CONFIG_LIVE, FIELD(fill_rate), "1T", LEAST_FILL_RATE,
      UINT64_C(1) << 40, NULL,
      "bytes a second that each worker copies to replicas that fill, at most"},
+    {"trace-one-in", CONFIG_U64 | CONFIG_LIVE, FIELD(trace_one_in), "1024", 0, 1000000000, NULL,
+     "one in so many operations is followed through its steps (rowan slow), and counts for the "
+     "latencies of rowan top; 0: none"},
     {"checkpoints", CONFIG_BOOL | CONFIG_LIVE, FIELD(checkpoints), "yes", 0, 0, NULL,
      "write the index to the PM now and then, so that a start need not read all data"},
     {"spin-us", CONFIG_U64 | CONFIG_LIVE, FIELD(spin_us), "20", 0, 1000000, NULL,
@@ -129,6 +132,7 @@ static void tune(const struct settings *settings, struct server_options *options
     options->stop_timeout_ns = settings->stop_timeout * NS_PER_S;
     options->clean_percent = (uint32_t)settings->clean_below;
     options->fill_rate = settings->fill_rate;
+    options->trace_one_in = (uint32_t)settings->trace_one_in;
     options->no_checkpoints = !settings->checkpoints;
 }
 

@@ -74,6 +74,13 @@ static int create_roles(struct server *server)
                           server->clean, server->roles, &server->control);
 }
 
+static void tune_workers(struct server *server, const struct server_options *options)
+{
+    struct server_common *common = &server->common;
+    atomic_store_explicit(&common->fill_rate, options->fill_rate, memory_order_relaxed);
+    atomic_store_explicit(&common->trace_one_in, options->trace_one_in, memory_order_relaxed);
+}
+
 int server_create(const struct server_options *options, struct fabric *fabric, struct pm *pm,
                   struct server **out)
 {
@@ -91,7 +98,7 @@ int server_create(const struct server_options *options, struct fabric *fabric, s
     server->common.fabric = fabric;
     server->common.pm = pm;
     server->common.clock = options->clock;
-    atomic_store_explicit(&server->common.fill_rate, options->fill_rate, memory_order_relaxed);
+    tune_workers(server, options);
     reclaim_init(&server->common.reclaim);
     int error = create_roles(server);
     if (error) {
@@ -143,7 +150,7 @@ void server_tune(struct server *server, const struct server_options *options)
 {
     control_tune(server->control, options->stop_timeout_ns);
     clean_tune(server->clean, clean_percent(options), !options->no_checkpoints);
-    atomic_store_explicit(&server->common.fill_rate, options->fill_rate, memory_order_relaxed);
+    tune_workers(server, options);
     for (uint32_t i = 0; i < server->options.workers; i++)
         inbox_wake(&server->roles[i]->inbox); /* it may wait by the rate that was */
 }

@@ -30,8 +30,9 @@ struct server_options {
         clean_percent; /* segments with less live bytes than that are cleaned, 1 to 95; 0: 75 */
     uint64_t
         fill_rate; /* bytes a second that each worker copies to replicas which fill; 0: no limit */
-    bool no_checkpoints;          /* none is written; one that is there is used */
-    uint8_t boot_id[16];          /* of the host's present boot; clock_boot_id */
+    uint32_t trace_one_in; /* one in so many operations is followed (worker_trace.h); 0: none */
+    bool no_checkpoints;   /* none is written; one that is there is used */
+    uint8_t boot_id[16];   /* of the host's present boot; clock_boot_id */
     struct config_live *settings; /* of the process; NULL: none changes while the server runs */
     struct metrics *
         metrics; /* that the server adds to, and the control role looks after; outlives it; NULL: nobody asks */
@@ -52,7 +53,7 @@ int server_create(const struct server_options *options, struct fabric *fabric, s
 void server_stop(struct server *server);
 bool server_has_stopped(const struct server *server);
 
-/* server_tune: stop_timeout_ns, clean_percent, fill_rate and no_checkpoints of `options` hold from now on. On the control role's thread. */
+/* server_tune: stop_timeout_ns, clean_percent, fill_rate, trace_one_in and no_checkpoints of `options` hold from now on. On the control role's thread. */
 void server_tune(struct server *server, const struct server_options *options);
 
 /* server_serves: does it hold a lease, or need none, and has its configuration been committed? On the control role's thread. */

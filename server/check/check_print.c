@@ -9,16 +9,13 @@
 #define CHECK_NAME(name, text, json) json,
 static const char *const texts[] = {CHECK_TABLE(CHECK_TEXT)};
 static const char *const names[] = {CHECK_TABLE(CHECK_NAME)};
-static const char *const state_names[] = {"free", "dirty", "using", "used", "committed"};
-static const char *const owner_names[] = {"none",    "worker", "backup_log", "digest",
-                                          "unknown", "clean",  "checkpoint"};
 static const char *const replica_names[] = {"none", "filling", "full", "damaged"};
 static const char *const config_names[] = {
     "none", "whole", "damaged", "of another version, in a format that this one does not read"};
 static const char *const block_names[] = {NULL,   "puts", "deletes", "commit_versions",
                                           "pads", NULL,   "records", "checkpoint"};
-_Static_assert(sizeof(state_names) / sizeof(state_names[0]) == SEGMENT_COMMITTED + 1, "states");
-_Static_assert(sizeof(owner_names) / sizeof(owner_names[0]) == OWNER_KINDS, "owners");
+_Static_assert(sizeof(segment_owner_names) / sizeof(segment_owner_names[0]) == OWNER_KINDS,
+               "owners");
 _Static_assert(sizeof(block_names) / sizeof(block_names[0]) == ENTRY_TYPES, "blocks");
 
 /* --- text --- */
@@ -78,8 +75,8 @@ char *check_text(const struct check_report *report)
                     config->shards);
         fprintf(out, "\n");
     }
-    add_counts(out, "segments", state_names, report->states, 0, SEGMENT_COMMITTED + 1);
-    add_counts(out, "owners", owner_names, report->owners, 0, OWNER_KINDS);
+    add_counts(out, "segments", segment_state_names, report->states, 0, SEGMENT_COMMITTED + 1);
+    add_counts(out, "owners", segment_owner_names, report->owners, 0, OWNER_KINDS);
     fprintf(out, "replicas: %u\n", report->row_count);
     for (uint32_t i = 0; i < report->row_count; i++) {
         const struct replica_row *row = &report->rows[i].row;
@@ -185,9 +182,9 @@ json_t *check_json(const struct check_report *report)
         (json_int_t)report->run.sequence, "runs_damaged", report->run_is_damaged,
         "possibly_incomplete", report->run.possibly_incomplete, "configurations",
         json_configs(report), "states",
-        json_counts(state_names, report->states, 0, SEGMENT_COMMITTED + 1), "owners",
-        json_counts(owner_names, report->owners, 0, OWNER_KINDS), "replicas", json_rows(report),
-        "void", json_voids(report), "blocks",
+        json_counts(segment_state_names, report->states, 0, SEGMENT_COMMITTED + 1), "owners",
+        json_counts(segment_owner_names, report->owners, 0, OWNER_KINDS), "replicas",
+        json_rows(report), "void", json_voids(report), "blocks",
         json_counts(block_names, report->blocks, ENTRY_PUT, ENTRY_TYPES), "entries",
         (json_int_t)report->entries, "block_bytes", (json_int_t)report->block_bytes, "damage",
         json_counts(names, report->found, 0, CHECK_KINDS), "found", (json_int_t)check_found(report),

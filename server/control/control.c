@@ -200,6 +200,8 @@ static void link_message(struct control *control, const struct fabric_event *eve
         control_query_refuse(control, link, tag, error);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS)
         control_status_send(control, link, tag);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SLOW)
+        control_slow_send(control, link, tag);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SET_SETTING)
         answer_setting(control, link, tag, message->set_setting);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SETTLED_IS)

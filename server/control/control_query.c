@@ -45,9 +45,9 @@ static int ask(struct control *control, struct control_link *link, uint32_t tag,
                const struct shard *row, const struct query *question,
                const Rowan__StoreEntries *entries)
 {
-    const bool checksum = question->kind == QUERY_CHECKSUM;
-    const uint32_t end = checksum ? CONTROL_MAX_CHECKSUMS : CONTROL_MAX_QUERIES;
-    uint32_t slot = checksum ? 0 : CONTROL_MAX_CHECKSUMS;
+    const bool looks = question->kind == QUERY_CHECKSUM || question->kind == QUERY_TRACE;
+    const uint32_t end = looks ? CONTROL_MAX_CHECKSUMS : CONTROL_MAX_QUERIES;
+    uint32_t slot = looks ? 0 : CONTROL_MAX_CHECKSUMS;
     while (slot < end && control->queries[slot])
         slot++;
     if (slot == end)
@@ -77,6 +77,17 @@ static int ask_checksum(struct control *control, struct control_link *link, uint
     return ask(control, link, tag, row,
                &(struct query){.kind = QUERY_CHECKSUM, .checksum.is = ROWAN__CHECKSUM_IS__INIT},
                NULL);
+}
+
+static int ask_trace(struct control *control, struct control_link *link, uint32_t tag,
+                     const Rowan__GetTrace *question)
+{
+    struct query query;
+    const int error = control_trace_question(control, link, question, &query);
+    if (error)
+        return error;
+    const struct shard *row = find_row(control, question->shard);
+    return row ? ask(control, link, tag, row, &query, NULL) : ROWAN_ENOTMINE;
 }
 
 /* Every error of it is ROWAN_EAGAIN: the worker asks again. */
@@ -171,6 +182,8 @@ void control_query_ask(struct control *control, struct control_link *link, uint3
         error = ask_store(control, link, tag, message->store_entries);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_CHECKSUM)
         error = ask_checksum(control, link, tag, message->get_checksum);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_TRACE)
+        error = ask_trace(control, link, tag, message->get_trace);
     if (error)
         control_query_refuse(control, link, tag, error);
 }
@@ -281,6 +294,8 @@ static int send_answer(const struct control *control, const struct query *query)
         return send_failure(query->link, query->tag, query->error);
     if (query->kind == QUERY_STORE)
         return send_stored(query);
+    if (query->kind == QUERY_TRACE)
+        return control_trace_send(control, query);
     return query->kind == QUERY_SUFFIX ? send_suffix(control, query)
                                        : send_checksum(control, query);
 }

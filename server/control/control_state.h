@@ -17,7 +17,7 @@ enum {
     CONTROL_MAX_QUERIES = 128,
     CONTROL_CM_SILENT_LEASES = 3,
     CONTROL_MAX_CHECKSUMS =
-        64, /* of them: who does not read its answers must not hold up a reconciliation */
+        64, /* of them, traces too: who does not read its answers must not hold up a reconciliation */
     /* Unsent, of a link: as many as a worker may have questions and messages of entries on their way. */
     CONTROL_MAX_REFUSALS = WORKER_RECONCILING + WORKER_QUESTIONS,
 };
@@ -369,7 +369,19 @@ void control_open_start(struct control *control, struct cluster_config *config);
 /* One step. True if it did something, or has more to do at once. */
 bool control_open_poll(struct control *control, uint64_t *wake_ns);
 
+/* --- control_trace.c --- */
+
+void control_slow_send(struct control *control, struct control_link *link, uint32_t tag);
+/* The question for a key's owner. Errors: ROWAN_EKEYSIZE; EACCESS: it is no key of that user. */
+int control_trace_question(struct control *control, const struct control_link *link,
+                           const Rowan__GetTrace *question, struct query *out);
+/* Its answer. Errors: those of control_message_send. */
+int control_trace_send(const struct control *control, const struct query *query);
+
 /* --- control_query.c --- */
+
+/* Names of keys are for who may read all of them. */
+bool control_may_see_keys(const struct control *control, const struct control_link *link);
 
 /* Those end that a server has made without the cluster's secret, when nobody asked for it. */
 void control_leave_peers(struct control *control);

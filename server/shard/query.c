@@ -147,7 +147,37 @@ static bool answer_suffix(struct query *query, struct shard_state *shard, const 
     return lowered != 0;
 }
 
-/* --- both --- */
+/* --- where a key lies --- */
+
+static void answer_trace(struct query_trace *query, const struct shard_state *shard,
+                         const struct pm *pm, const struct entry_format *format)
+{
+    Rowan__TraceIs *is = &query->is;
+    struct entry_header header;
+    const uint64_t offset = index_find(shard->index, index_hash(query->key, query->key_bytes),
+                                       query->key, query->key_bytes);
+    is->primary = shard->primary;
+    is->epoch = shard->epoch;
+    is->upto = atomic_load_explicit(&shard->version, memory_order_relaxed);
+    is->incomplete = atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
+                     atomic_load_explicit(&shard->recovering, memory_order_relaxed) ||
+                     (!shard->primary && shard->prefix.count > 0) || shard->filling ||
+                     shard->parent != SHARD_NO_ID;
+    if (!offset)
+        return;
+    is->found = true;
+    is->offset = offset;
+    if (entry_verify(format, pm_at(pm, offset), STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES,
+                     &header)) {
+        is->damaged = true;
+        return;
+    }
+    is->version = header.version;
+    is->tombstone = header.type == ENTRY_DELETE;
+    is->value_bytes = header.value_bytes;
+}
+
+/* --- all --- */
 
 void query_begin(struct queries *queries, struct query *query, struct shard_state *state)
 {
@@ -168,6 +198,8 @@ bool query_step(struct query *query, const struct pm *pm, const struct entry_for
             return false;
     } else if (!query->state)
         query->error = ROWAN_ENOTMINE;
+    else if (query->kind == QUERY_TRACE)
+        answer_trace(&query->trace, query->state, pm, format);
     else if (!checksum_step(&query->checksum, query->state, pm, format))
         return false;
     query->answered = true;

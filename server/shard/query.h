@@ -7,6 +7,7 @@
  *                   section 6, log reconciliation)
  *   QUERY_STORE     entries that a backup has asked for or lacks, sent by the worker that leads the shard; the digest
  *                   role that owns it stores what is lacking (digest_store.c), and that it is durable is the answer
+ *   QUERY_TRACE     where a key lies, from a primary or a backup
  *
  * Made and freed by the control role; an owner frees what is left with it at its end.
  */
@@ -35,7 +36,7 @@ enum {
 
 struct control_link;
 
-enum query_kind { QUERY_CHECKSUM, QUERY_SUFFIX, QUERY_STORE };
+enum query_kind { QUERY_CHECKSUM, QUERY_SUFFIX, QUERY_STORE, QUERY_TRACE };
 
 struct query_checksum {
     Rowan__ChecksumIs is; /* the answer, but for the key */
@@ -70,6 +71,12 @@ struct query_store {
     uint64_t whole[BLOCK_LIST_BLOCKS]; /* offsets of entries whose last block was stored */
 };
 
+struct query_trace {
+    Rowan__TraceIs is; /* the answer, but for what only the control role knows */
+    uint32_t key_bytes;
+    uint8_t key[ENTRY_MAX_KEY_BYTES];
+};
+
 struct query {
     enum query_kind kind;
     uint16_t shard;
@@ -88,6 +95,7 @@ struct query {
         struct query_checksum checksum;
         struct query_suffix suffix;
         struct query_store store;
+        struct query_trace trace;
     };
     /* Blocks, one behind the other. QUERY_STORE: unchecked; behind them ranges of versions (struct prefix_range) that are
      * gone, of which only the numbers are checked. QUERY_SUFFIX, unless only figures are wanted: room for

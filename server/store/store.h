@@ -68,6 +68,10 @@ enum segment_owner {
     OWNER_CHECKPOINT = 6, /* the clean role's alone, in every state */
 };
 
+/* "committed", "backup_log": as in the text and the JSON of all programs. */
+extern const char *const segment_state_names[SEGMENT_COMMITTED + 1];
+extern const char *const segment_owner_names[OWNER_CHECKPOINT + 1];
+
 struct segment_meta {
     enum segment_state state;
     enum segment_owner owner;

@@ -3,6 +3,10 @@
 #include "common/base/crc.h"
 #include "server/store/store_layout.h"
 
+const char *const segment_state_names[] = {"free", "dirty", "using", "used", "committed"};
+const char *const segment_owner_names[] = {"none",    "worker", "backup_log", "digest",
+                                           "unknown", "clean",  "checkpoint"};
+
 /* Of a word's first 7 bytes and the segment's number, so that a word in another's place is no right one. */
 static uint64_t checked(uint64_t segment, uint64_t word)
 {

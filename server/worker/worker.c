@@ -42,6 +42,7 @@
 #include "server/worker/worker_reply.h"
 #include "server/worker/worker_settled.h"
 #include "server/worker/worker_split.h"
+#include "server/worker/worker_trace.h"
 #include "server/worker/worker_write.h"
 
 /* --- events --- */
@@ -79,7 +80,7 @@ static __attribute__((noinline)) void client_no_request(struct worker *worker,
 }
 
 static void client_message(struct worker *worker, struct client_link *client,
-                           const struct fabric_event *event)
+                           const struct fabric_event *event, uint64_t now_ns)
 {
     struct request *request = &worker->taken[worker->taken_count];
     if (!message_parse_request(event->data, event->bytes, &request->header, &request->key,
@@ -92,6 +93,7 @@ static void client_message(struct worker *worker, struct client_link *client,
     request->client = client;
     request->message = event->message;
     request->refused = false;
+    request->arrived_ns = worker_trace_choose(worker, now_ns);
     request->hash = index_hash(request->key, request->header.key_bytes);
     resolve(worker, request);
     request->bucket = request->shard ? index_prefetch(request->shard->index, request->hash) : NULL;
@@ -159,7 +161,7 @@ static void handle_event(struct worker *worker, const struct fabric_event *event
         client->conn = NULL;
         worker_client_mark(worker, client);
     } else if (event->kind == FABRIC_MESSAGE && !client->closing) {
-        client_message(worker, client, event);
+        client_message(worker, client, event, now_ns);
     }
 }
 
@@ -416,6 +418,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     worker->now_ns = now_ns;
     worker->epoch = reclaim_enter(&worker->common->reclaim, &worker->reclaim);
     worker_peer_poll_begins(worker);
+    worker_trace_tune(worker);
     begin_lease(worker, now_ns);
     execute_commands(worker, now_ns);
     worker_peer_poll(worker, now_ns, wake_ns);
@@ -481,7 +484,8 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     worker->round = 1; /* a new client was tried in none */
     atomic_init(&worker->sending.from, WORKER_SENDS_NOTHING);
     worker->common = common;
-    worker->number = worker->sample_random = number;
+    worker->number = worker->sample_random = worker->tracing.random = number;
+    worker->tracing.left = UINT32_MAX;
     clients_init(&worker->known);
     int error = write_table_init(&worker->ops);
     if (error)
@@ -552,4 +556,9 @@ uint32_t worker_incomplete(const struct worker *worker, uint32_t place)
 const struct worker_counts *worker_counts(const struct worker *worker)
 {
     return &worker->counts;
+}
+
+const struct traces *worker_traces(const struct worker *worker)
+{
+    return &worker->tracing.kept;
 }

@@ -14,6 +14,7 @@
 
 struct worker;
 struct records_question;
+struct traces;
 
 /* Errors: ROWAN_ENOMEM and those of fabric_endpoint_open. `common` outlives the worker. */
 int worker_create(struct server_common *common, uint32_t number, struct worker **out);
@@ -25,6 +26,9 @@ struct fabric_endpoint *worker_endpoint(struct worker *worker);
 struct role *worker_role(struct worker *worker);
 
 const struct worker_counts *worker_counts(const struct worker *worker);
+
+/* Any thread, by traces_read (trace.h). */
+const struct traces *worker_traces(const struct worker *worker);
 
 /* Any thread. Some server to which its sends have stayed incomplete for WORKER_INCOMPLETE_LEASES; 0: none at this place, up to
  * CLUSTER_MAX_MEMBERS. */

@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "server/worker/worker_reply.h"
+#include "server/worker/worker_trace.h"
 
 enum { REPLY_MAX_PIECES = FABRIC_MAX_IOV - 1 };
 
@@ -58,6 +59,7 @@ bool worker_read(struct worker *worker, const struct request *request)
     struct fabric_iov iov[FABRIC_MAX_IOV]; /* not initialized: it is 640 bytes */
     struct entry_header header;
     unsigned count = 1;
+    const uint64_t begun_ns = request->arrived_ns ? worker_trace_clock(worker) : 0;
     uint64_t offset = index_find_hinted(request->shard->index, request->hint, request->hash,
                                         request->key, asked->key_bytes);
     if (offset == 0)
@@ -75,5 +77,7 @@ bool worker_read(struct worker *worker, const struct request *request)
     if (!worker_reply_pieces(worker, request->client, &reply, iov, count))
         return false;
     worker_count(worker, MESSAGE_GET, worker_outcome(status), request->begun_ns);
+    if (begun_ns)
+        worker_trace_get(worker, request, begun_ns, &reply);
     return true;
 }

@@ -1,7 +1,7 @@
 /* worker_state.h - the inside of a worker: its structs, which the files worker_*.c share.
  *
  * The files form layers. Each calls only those in front of it in this list, which test/checks enforces by
- * their headers: worker_counts, worker_reply, worker_read, worker_peer, worker_commit, worker_write, worker_client,
+ * their headers: worker_counts, worker_trace, worker_reply, worker_read, worker_peer, worker_commit, worker_write, worker_client,
  * worker_fetch, worker_reconcile_take,
  * worker_reconcile, worker_fill, worker_split, worker_epoch, worker.
  *
@@ -21,12 +21,14 @@
 #include "server/store/log.h"
 #include "server/worker/clients.h"
 #include "server/worker/pace.h"
+#include "server/worker/trace.h"
 #include "server/worker/worker.h"
 #include "server/worker/write_op.h"
 
 enum {
     WORKER_EVENTS = 128, /* requests taken in one poll */
     WORKER_SAMPLE = 16,
+    WORKER_TRACES = 16,     /* writes that are followed at a time */
     WORKER_HELD = 16384,    /* requests whose answer found no room: more than one connection's */
     WORKER_WASTE = 1 << 20, /* bytes of answers put together in a poll to find that none has room */
     WORKER_FENCES = 1024,   /* local fences outstanding */
@@ -210,6 +212,23 @@ struct sending {
     uint64_t poll;   /* the allocation number of the log's segment when this poll began */
 };
 
+/* worker_trace.h */
+struct trace_place {
+    struct write_op *op; /* NULL: free */
+    uint64_t arrived_ns;
+    uint32_t peers[TRACE_BACKUPS]; /* positions, of trace.backups */
+    struct trace trace;
+};
+
+struct tracing {
+    uint32_t one_in; /* the setting; 0: off */
+    uint32_t left;   /* requests until one is chosen */
+    uint32_t random;
+    uint32_t used; /* places */
+    struct trace_place places[WORKER_TRACES];
+    struct traces kept;
+};
+
 struct local_fence {
     uint64_t batch;
     struct pm_ticket ticket;
@@ -223,6 +242,7 @@ struct request {
     int status;
     uint64_t begun_ns; /* of the poll that took it, if that was an earlier one; else 0 */
     bool refused; /* its message is released, all that is left to do is to answer ROWAN_EBUSY */
+    uint64_t arrived_ns; /* of one that is followed (worker_trace.h); else 0 */
     uint64_t hash;
     const struct index_bucket *bucket; /* index_prefetch; NULL: not looked at */
     struct index_hint hint;
@@ -246,6 +266,7 @@ struct worker {
     uint64_t now_ns;              /* of this poll */
     uint64_t requests;            /* taken */
     uint32_t ended[WORKER_KINDS]; /* operations that began in this poll, too */
+    struct tracing tracing;
 
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this worker owns */
     struct shard_list active;                    /* those with writes in flight */

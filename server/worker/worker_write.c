@@ -31,6 +31,7 @@
 #include "server/worker/worker_peer.h"
 #include "server/worker/worker_read.h"
 #include "server/worker/worker_reply.h"
+#include "server/worker/worker_trace.h"
 
 /* --- admission --- */
 
@@ -175,12 +176,27 @@ static int send_entry(struct worker *worker, struct write_op *op, struct shard_s
 
 /* --- ending --- */
 
+/* Its client has the answer, or has gone. */
+static void close_answered(struct worker *worker, struct write_op *op, int status)
+{
+    if (op->trace)
+        worker_trace_answered(worker, op, status);
+    write_op_close(&worker->ops, op);
+}
+
+static void close_unanswered(struct worker *worker, struct write_op *op)
+{
+    if (op->trace)
+        worker_trace_drop(worker, op);
+    write_op_close(&worker->ops, op);
+}
+
 /* The op has its outcome; its place in the table goes as soon as the client has taken the reply. */
 static void finish(struct worker *worker, struct write_op *op, int status, uint64_t version)
 {
     worker_count(worker, op->type, worker_outcome(status), op->begun_ns);
     if (!op->client || worker_reply(worker, op->client, op->operation, op->tag, status, version)) {
-        write_op_close(&worker->ops, op);
+        close_answered(worker, op, status);
         return;
     }
     op->state = WRITE_OP_REPLYING;
@@ -196,7 +212,7 @@ static bool reply_again(struct worker *worker)
         struct write_op *op = worker->replying[i];
         if (!op->client ||
             worker_reply(worker, op->client, op->operation, op->tag, op->status, op->version))
-            write_op_close(&worker->ops, op);
+            close_answered(worker, op, op->status);
         else
             worker->replying[kept++] = op;
     }
@@ -212,6 +228,8 @@ static void start(struct worker *worker, struct write_op *op, struct shard_state
     int status = admit(worker, shard, op, request);
     if (!status && op->conditional)
         status = judge(worker, shard, op->hash, request, key, &version);
+    if (!status && op->trace)
+        worker_trace_begin(worker, op, shard);
     if (!status)
         status = send_entry(worker, op, shard, request, key, value);
     if (status)
@@ -351,6 +369,8 @@ bool worker_write(struct worker *worker, struct request *request)
     op->client_id = request->header.client_id;
     op->operation = request->header.operation;
     op->tag = request->header.tag;
+    if (request->arrived_ns)
+        worker_trace_open(worker, op, request);
     if (!write_op_may_start(&worker->ops, op)) {
         keep_waiting(worker, op, request);
         return true;
@@ -370,7 +390,7 @@ void worker_write_forget(struct worker *worker, struct client_link *client)
         }
         uint64_t hash = op->hash;
         worker->large_waiting -= request_is_large(&op->request);
-        write_op_close(&worker->ops, op);
+        close_unanswered(worker, op);
         start_waiting(worker, hash);
     }
 }
@@ -411,7 +431,7 @@ void worker_write_give_up(struct worker *worker, struct shard_state *shard)
     const uint64_t hash = op->hash;
     record(worker, op);
     unlink_in_flight(worker, shard, op);
-    write_op_close(&worker->ops, op);
+    close_unanswered(worker, op);
     start_waiting(worker, hash);
 }
 
@@ -429,6 +449,8 @@ static bool complete(struct worker *worker, struct write_op *op)
         worker->stuck = true;
         return false;
     }
+    if (op->trace)
+        worker_trace_indexed(worker, op);
     live_indexed(shard->live, op->offset, previous);
     ASSERT(shard->in_flight.first == op);
     unlink_in_flight(worker, shard, op);
@@ -483,11 +505,13 @@ static bool advance_fences(struct worker *worker)
 
 bool worker_write_advance(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
+    worker_trace_look(worker);
     bool any = complete_landed(worker);
     any |= reply_again(worker);
     /* Completions may have started writes that waited: post after them. */
     worker_peer_post(worker);
     any |= advance_fences(worker);
+    worker_trace_look(worker);
     /* The PM wakes one thread when a fence is done, which need not be this one. */
     if (worker->fence_count)
         wake_at(wake_ns, now_ns + WORKER_FENCE_LOOK_NS);

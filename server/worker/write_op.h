@@ -29,6 +29,7 @@ struct write_link {
 
 struct write_op {
     enum write_op_state state;
+    uint8_t trace;            /* worker_trace.c; 0: it is not followed */
     bool conditional;         /* judged when no write of its key is in flight: PUT_IF and DELETE */
     uint8_t type;             /* of its message */
     uint64_t begun_ns;        /* of the poll that took it */

@@ -147,7 +147,8 @@ static void create_server(uint32_t number)
                                            .workers = 1,
                                            .digests = 1,
                                            .reactors = 1,
-                                           .landing_segments = 4};
+                                           .landing_segments = 4,
+                                           .trace_one_in = 1024}; /* rowan-server's */
 
     check(server_create(&options, server->fabric, server->pm, &server->server), server->address);
 }

@@ -61,7 +61,7 @@ ALLOWED = {
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 # Of these files in server/worker each includes only headers of those before it.
-WORKER_LAYERS = ["counts", "state", "reply", "read", "peer", "commit", "settled", "write", "client", "fetch",
+WORKER_LAYERS = ["counts", "state", "trace", "reply", "read", "peer", "commit", "settled", "write", "client", "fetch",
                  "reconcile_take", "reconcile", "fill", "split", "epoch"]
 WORKER_FILE = re.compile(r"server/worker/worker(?:_(\w+))?\.[ch]$")
 GENERATED = {"control.pb-c.h": "proto", "proto/control.pb-c.h": "proto", "release.h": "common/base"}

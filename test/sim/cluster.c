@@ -416,7 +416,8 @@ void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
                                             .digests = options->digests,
                                             .reactors = reactors,
                                             .landing_segments = options->landing_segments,
-                                            .stop_timeout_ns = STOP_TIMEOUT_NS};
+                                            .stop_timeout_ns = STOP_TIMEOUT_NS,
+                                            .trace_one_in = 4};
     memcpy(server_options.boot_id, &server->boots, sizeof server->boots);
     error = server_create(&server_options, server->fabric, &server->pm->pm, &server->server);
     if (error)

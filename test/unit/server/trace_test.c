@@ -1,0 +1,64 @@
+/* What is kept of followed operations, through trace.h. */
+#include "server/worker/trace.h"
+
+#include "common/base/clock.h"
+#include "proto/message.h"
+#include "test/lib/unit.h"
+
+#define MINUTE_NS (60 * NS_PER_S)
+
+static void add(struct traces *traces, uint64_t minute, uint64_t total_ns)
+{
+    traces_add(traces, &(struct trace){.type = MESSAGE_PUT,
+                                       .end_ns = minute * MINUTE_NS + 1,
+                                       .total_ns = total_ns});
+}
+
+/* How many are kept that took from `first` to `last`. */
+static uint32_t kept(const struct traces *traces, uint64_t first, uint64_t last)
+{
+    struct trace found[TRACE_ROWS];
+    const uint32_t count = traces_read(traces, found);
+    uint32_t inside = 0;
+    for (uint32_t i = 0; i < count; i++)
+        inside += found[i].total_ns >= first && found[i].total_ns <= last;
+    return inside;
+}
+
+TEST(the_slowest_of_this_minute_and_the_one_before_are_kept)
+{
+    struct traces *traces = calloc(1, sizeof *traces);
+    assert_non_null(traces);
+    for (uint64_t i = 0; i < 5 * TRACE_SLOWEST; i++)
+        add(traces, 7, 1000 + i * 37 % (5 * TRACE_SLOWEST));
+    assert_int_equal(kept(traces, 0, UINT64_MAX), TRACE_SLOWEST);
+    assert_int_equal(kept(traces, 1000 + 4 * TRACE_SLOWEST, 1000 + 5 * TRACE_SLOWEST),
+                     TRACE_SLOWEST);
+    add(traces, 8, 1); /* far faster, but of another minute */
+    assert_int_equal(kept(traces, 0, UINT64_MAX), TRACE_SLOWEST + 1);
+    add(traces, 9, 2);
+    assert_int_equal(kept(traces, 0, UINT64_MAX), 2);
+    add(traces, 11, 3);
+    assert_int_equal(kept(traces, 0, UINT64_MAX), 1);
+    free(traces);
+}
+
+TEST(a_time_counts_in_the_first_bucket_that_it_fits)
+{
+    struct traces *traces = calloc(1, sizeof *traces);
+    assert_non_null(traces);
+    for (uint32_t i = 0; i + 1 < TRACE_BUCKETS; i++) {
+        const uint64_t most = trace_bucket_ns(i), next = trace_bucket_ns(i + 1);
+        assert_true(next > most && next - most <= 1 + most / 3);
+        add(traces, 1, most);
+        assert_int_equal(traces->writes[i], i == 0 ? 1 : 2);
+        add(traces, 1, most + 1);
+        assert_int_equal(traces->writes[i + 1], 1);
+    }
+    add(traces, 1, UINT64_MAX);
+    assert_int_equal(traces->writes[TRACE_BUCKETS - 1], 2);
+    assert_int_equal(traces->gets[0], 0);
+    free(traces);
+}
+
+UNIT_MAIN(NULL, NULL)
