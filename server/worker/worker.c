@@ -191,7 +191,7 @@ static bool serve(struct worker *worker, struct request *request)
         status ? worker_reply(worker, request->client, header->operation, header->tag, status, 0)
                : worker_read(worker, request);
     if (answered && status)
-        worker_count(worker, header->type, worker_outcome(status), request->begun_ns);
+        worker_count(worker, header->type, status, request->begun_ns);
     if (answered && !request->refused)
         worker_release(request->client, request->message);
     return answered;
@@ -397,17 +397,16 @@ static bool check_lease(struct worker *worker)
     return cut;
 }
 
-/* Operations that began and ended in this poll, which is read off once for all of them. */
+/* The clock is read once for all that ended in this poll. */
 static void count_latencies(struct worker *worker)
 {
-    uint64_t ns = 0;
+    uint64_t now_ns = 0;
     for (int kind = 0; kind < WORKER_KINDS; kind++) {
-        if (worker->ended[kind] == 0)
+        if (worker->ended[kind].count == 0)
             continue;
-        if (ns == 0)
-            ns = clock_now_ns(worker->common->clock) - worker->now_ns;
-        latencies_add(&worker->counts.latencies[kind], ns, worker->ended[kind]);
-        worker->ended[kind] = 0;
+        if (now_ns == 0)
+            now_ns = clock_now_ns(worker->common->clock);
+        worker_count_ended(worker, kind, now_ns);
     }
     counter_set(&worker->counts.in_flight, worker->in_flight.parts & LOAD_OPS);
 }

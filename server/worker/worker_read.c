@@ -76,7 +76,7 @@ bool worker_read(struct worker *worker, const struct request *request)
     reply.status = (int16_t)status;
     if (!worker_reply_pieces(worker, request->client, &reply, iov, count))
         return false;
-    worker_count(worker, MESSAGE_GET, worker_outcome(status), request->begun_ns);
+    worker_count(worker, MESSAGE_GET, status, request->begun_ns);
     if (begun_ns)
         worker_trace_get(worker, request, begun_ns, &reply);
     return true;

@@ -114,9 +114,30 @@ uint64_t worker_find_in_parent(const struct worker *worker, const struct shard_s
     return index_find(parent->index, hash, key, key_bytes);
 }
 
-enum worker_outcome worker_outcome_of_error(int status)
+void worker_count_ended(struct worker *worker, int kind, uint64_t now_ns)
+{
+    struct ended *ended = &worker->ended[kind];
+    const uint64_t begun_ns = ended->begun_ns ? ended->begun_ns : worker->now_ns;
+    counter_add(&worker->counts.requests[kind][OUTCOME_OK], ended->count);
+    if (ended->count > 0)
+        latencies_add(&worker->counts.latencies[kind], now_ns - begun_ns, ended->count);
+    *ended = (struct ended){0};
+}
+
+void worker_count_other(struct worker *worker, uint8_t type, enum worker_outcome outcome,
+                        uint64_t begun_ns)
+{
+    counter_add(&worker->counts.requests[type - 1][outcome], 1);
+    if (outcome < OUTCOMES_DONE)
+        latencies_add(&worker->counts.latencies[type - 1], begun_ns ? worker->now_ns - begun_ns : 0,
+                      1);
+}
+
+enum worker_outcome worker_outcome(int status)
 {
     switch (status) {
+    case 0:
+        return OUTCOME_OK;
     case ROWAN_ENOTFOUND:
         return OUTCOME_NOT_FOUND;
     case ROWAN_EVERSION:

@@ -31,27 +31,26 @@ int worker_find_shard(struct worker *worker, const struct message_request *reque
 uint64_t worker_find_in_parent(const struct worker *worker, const struct shard_state *shard,
                                uint64_t hash, const uint8_t *key, uint32_t key_bytes);
 
-/* Not inline: what is rare keeps out of the way of the rest. */
-enum worker_outcome worker_outcome_of_error(int status);
+/* A request of that type is answered. `begun_ns`: `now_ns` of the poll that took it, 0: of this one. What ended well, most of
+ * all, is put together: worker_count_ended counts and dates operations of a kind that did so one after the other, and began
+ * together. Not inline: what is rare keeps out of the way of the rest. */
+void worker_count_ended(struct worker *worker, int kind, uint64_t now_ns);
+void worker_count_other(struct worker *worker, uint8_t type, enum worker_outcome outcome,
+                        uint64_t begun_ns);
+enum worker_outcome worker_outcome(int status);
 
-static inline enum worker_outcome worker_outcome(int status)
+static inline void worker_count(struct worker *worker, uint8_t type, int status, uint64_t begun_ns)
 {
-    return status ? worker_outcome_of_error(status) : OUTCOME_OK;
-}
-
-/* A request of that type has its outcome. `begun_ns`: `now_ns` of the poll that took it, 0: of this one. What begins and ends
- * in one poll is dated when that ends. */
-static inline void worker_count(struct worker *worker, uint8_t type, enum worker_outcome outcome,
-                                uint64_t begun_ns)
-{
-    struct worker_counts *counts = &worker->counts;
-    counter_add(&counts->requests[type - 1][outcome], 1);
-    if (outcome >= OUTCOMES_DONE)
+    struct ended *ended = &worker->ended[type - 1];
+    if (status) {
+        worker_count_other(worker, type, worker_outcome(status), begun_ns);
         return;
-    if (begun_ns == 0 || begun_ns == worker->now_ns)
-        worker->ended[type - 1]++;
-    else
-        latencies_add(&counts->latencies[type - 1], worker->now_ns - begun_ns, 1);
+    }
+    if (ended->begun_ns != begun_ns) {
+        worker_count_ended(worker, type - 1, worker->now_ns);
+        ended->begun_ns = begun_ns;
+    }
+    ended->count++;
 }
 
 /* Gives a message of the client back to the fabric. */

@@ -234,6 +234,12 @@ struct local_fence {
     struct pm_ticket ticket;
 };
 
+/* Operations of one kind that ended well in this poll, one after the other, and began together (0: in this poll, too). */
+struct ended {
+    uint64_t begun_ns;
+    uint32_t count;
+};
+
 /* A request: parsed; its message is not released yet. What its first look found is kept with it for the
  * rest of the poll; one that is kept for a later poll is looked at anew. */
 struct request {
@@ -263,9 +269,9 @@ struct worker {
     bool has_all;   /* each shard that was handed out to it has been adopted */
     struct cluster_config *config;
     struct worker_counts counts;
-    uint64_t now_ns;              /* of this poll */
-    uint64_t requests;            /* taken */
-    uint32_t ended[WORKER_KINDS]; /* operations that began in this poll, too */
+    uint64_t now_ns;   /* of this poll */
+    uint64_t requests; /* taken */
+    struct ended ended[WORKER_KINDS];
     struct tracing tracing;
 
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this worker owns */

@@ -194,7 +194,7 @@ static void close_unanswered(struct worker *worker, struct write_op *op)
 /* The op has its outcome; its place in the table goes as soon as the client has taken the reply. */
 static void finish(struct worker *worker, struct write_op *op, int status, uint64_t version)
 {
-    worker_count(worker, op->type, worker_outcome(status), op->begun_ns);
+    worker_count(worker, op->type, status, op->begun_ns);
     if (!op->client || worker_reply(worker, op->client, op->operation, op->tag, status, version)) {
         close_answered(worker, op, status);
         return;
@@ -273,8 +273,8 @@ static bool refuse(struct worker *worker, const struct request *request, int sta
                       status, version))
         return false;
     worker_release(request->client, request->message);
-    worker_count(worker, request->header.type, status ? worker_outcome(status) : OUTCOME_REPEATED,
-                 request->begun_ns);
+    worker_count_other(worker, request->header.type,
+                       status ? worker_outcome(status) : OUTCOME_REPEATED, request->begun_ns);
     return true;
 }
 
