@@ -19,8 +19,7 @@ static unsigned bucket_of(uint64_t value)
     return (shift << HISTOGRAM_SUB_BITS) + (unsigned)(value >> shift);
 }
 
-/* The largest value of a bucket. */
-static uint64_t bucket_last(unsigned bucket)
+uint64_t histogram_bucket_last(unsigned bucket)
 {
     unsigned shift;
     uint64_t first;
@@ -68,7 +67,7 @@ uint64_t histogram_quantile(const struct histogram *histogram, double quantile)
         seen += histogram->buckets[i];
         if (seen == 0 || (double)seen < wanted)
             continue;
-        last = bucket_last(i);
+        last = histogram_bucket_last(i);
         return last < histogram->max ? last : histogram->max;
     }
     return histogram->max;

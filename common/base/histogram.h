@@ -20,6 +20,9 @@ void histogram_reset(struct histogram *histogram);
 void histogram_add(struct histogram *histogram, uint64_t value);
 void histogram_merge(struct histogram *into, const struct histogram *from);
 
+/* The largest value that falls into a bucket. */
+uint64_t histogram_bucket_last(unsigned bucket);
+
 /* The upper bound of the lowest bucket at or below which lie at least `quantile` (0..1) of the values,
  * but never above `max`; 0 when empty. */
 uint64_t histogram_quantile(const struct histogram *histogram, double quantile);

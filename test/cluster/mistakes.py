@@ -348,7 +348,12 @@ def what_cannot_be_printed_is_no_success():
 def ycsb_s_usage_is_checked_before_a_cluster_is_looked_for():
     place = os.path.join(scratch(), "nowhere")
     os.mkdir(place)
-    for words in (("--workload", "z"), ("--workload", "a"),
+    a, load = ("--workload", "a", "--seconds", "1"), ("--workload", "load")
+    expect(run([program("rowan-ycsb"), "--workload", "e", "--seconds", "1"], cwd=place), 2, "scans")
+    for words in (("--workload", "z"), ("--workload", "a"), ("--workload", "d"), (*load, "--warm-up", "1"),
+                  (*a, "--warm-up", "-1"), (*a, "--share", "0/2"), (*a, "--share", "3/2"), (*a, "--share", "1/2/3"),
+                  (*a, "--order", "hashed"), (*a, "--hot-fraction", "1.5"),
+                  (*a, "--distribution", "latest", "--hot-moves-ms", "9"),
                   ("--workload", "load", "--profile", "big"),
                   ("--workload", "load", "--distribution", "odd"),
                   ("--workload", "load", "--threads", "4", "--connections", "3"),

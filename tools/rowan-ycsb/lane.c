@@ -1,9 +1,12 @@
-/* The life of operations: drawn, posted into a slot, completed, counted.
+/* The life of operations: drawn, posted into a slot, completed, counted as of the warm-up or of the run.
  *
  * A closed loop posts into a slot as soon as it is idle, and its latencies count from the clock read
  * before the post. The callback of a completion posts, so that the same poll sends the next operation.
  * Paced, operation n of a lane is meant to start n intervals after the lane's start. Its latency counts
  * from then, however late a slot was idle for it, so it includes the time for which a server stalled.
+ *
+ * A read-modify-write whose read has ended waits in `halfway`; its write is posted before anything new.
+ * Its latency counts from the operation's start, that of its write from the post of the write.
  *
  * An acknowledged write is counted only after its record was added to the buffer. The buffer is written
  * to the file every ACKED_FLUSH_NS or ACKED_RECORDS records.
@@ -44,29 +47,51 @@ static void on_completion(const struct rowan_completion *completion)
     lane_fill(lane, now_ns);
 }
 
-static uint64_t choose_record(struct ycsb_lane *lane)
+static enum run_kind choose_kind(struct ycsb_lane *lane)
 {
-    const struct run_options *options = lane->options;
+    enum run_kind kind = RUN_PUT;
 
-    if (options->load)
-        return lane->next_record++;
-    if (!options->zipf)
-        return zipf_scale(random_u64(&lane->random), options->records);
-    return zipf_scramble(zipf_rank(options->zipf, random_unit(&lane->random)), options->records);
+    if (lane->options->load)
+        return kind;
+    uint32_t draw = (uint32_t)random_u64(&lane->random);
+
+    while (draw >= lane->below[kind])
+        kind++;
+    return kind;
 }
 
-static void prepare(struct ycsb_lane *lane, struct ycsb_slot *slot)
+static uint64_t load_record(struct ycsb_lane *lane)
 {
-    bool put = lane->options->load || (uint32_t)random_u64(&lane->random) < lane->put_below;
+    const struct run_options *options = lane->options;
+    uint64_t place = lane->next_place++;
 
-    slot->kind = put ? RUN_PUT : RUN_GET;
-    slot->record = choose_record(lane);
-    slot->prepared = true;
-    if (!put)
-        return;
+    return options->hashed ? choose_permuted(place, options->choice.records) : place;
+}
+
+static void prepare_value(struct ycsb_lane *lane, struct ycsb_slot *slot)
+{
+    slot->request = RUN_PUT;
     slot->seed = workload_mix(lane->salt, lane->writes++);
     slot->value_bytes = workload_value_bytes(lane->options->profile, slot->record, slot->seed);
     workload_value(slot->record, slot->seed, slot->value, slot->value_bytes);
+}
+
+static void prepare(struct ycsb_lane *lane, struct ycsb_slot *slot, uint64_t now_ns)
+{
+    slot->kind = choose_kind(lane);
+    slot->request = RUN_GET;
+    slot->prepared = true;
+    if (slot->kind == RUN_INSERT) {
+        slot->owed = slot->owed || inserts_take(lane->options->choice.inserts, &slot->insert);
+        slot->record = slot->insert;
+        slot->kind = slot->owed ? RUN_INSERT : RUN_GET;
+    }
+    if (slot->kind != RUN_INSERT)
+        slot->record = lane->options->load
+                           ? load_record(lane)
+                           : chooser_next(&lane->chooser, &lane->random, now_ns - lane->begin_ns);
+    if (slot->kind == RUN_PUT || slot->kind == RUN_INSERT)
+        prepare_value(lane, slot);
 }
 
 static int post(struct ycsb_lane *lane, struct ycsb_slot *slot)
@@ -74,45 +99,65 @@ static int post(struct ycsb_lane *lane, struct ycsb_slot *slot)
     const struct profile *profile = lane->options->profile;
     char key[WORKLOAD_MAX_KEY_BYTES];
     uint32_t key_bytes = workload_key(profile, slot->record, key);
+    int error;
 
-    if (slot->kind == RUN_PUT)
-        return rowan_post_put(lane->rowan, key, key_bytes, slot->value, slot->value_bytes,
-                              on_completion, slot);
-    return rowan_post_get(lane->rowan, key, key_bytes, slot->value, profile->max_value_bytes,
-                          on_completion, slot);
+    if (slot->request == RUN_PUT)
+        error = rowan_post_put(lane->rowan, key, key_bytes, slot->value, slot->value_bytes,
+                               on_completion, slot);
+    else
+        error = rowan_post_get(lane->rowan, key, key_bytes, slot->value, profile->max_value_bytes,
+                               on_completion, slot);
+    if (error == ROWAN_EAGAIN)
+        return error;
+    lane->result->sent[slot->request] += error == 0;
+    slot->status = error;
+    if (error)
+        push(&lane->done, slot);
+    return 0;
 }
 
 uint64_t lane_next_ns(const struct ycsb_lane *lane)
 {
+    if (lane->halfway)
+        return 0;
     if (!lane->idle || lane->left == 0)
         return UINT64_MAX;
     return (uint64_t)lane->next_ns;
 }
 
+/* Dates the operation and counts it as begun. */
+static void begin(struct ycsb_lane *lane, struct ycsb_slot *slot, uint64_t now_ns)
+{
+    slot->prepared = false;
+    slot->start_ns = now_ns;
+    if (lane->interval_ns > 0) {
+        slot->start_ns = (uint64_t)lane->next_ns;
+        lane->next_ns += lane->interval_ns;
+    }
+    slot->request_ns = slot->start_ns;
+    lane->busy++;
+    lane->left -= slot->start_ns >= lane->count_ns;
+}
+
 void lane_fill(struct ycsb_lane *lane, uint64_t now_ns)
 {
+    while (lane->halfway) {
+        struct ycsb_slot *slot = lane->halfway, *next = slot->next;
+
+        if (post(lane, slot) != 0)
+            return;
+        slot->request_ns = now_ns;
+        lane->halfway = next;
+    }
     while (lane_next_ns(lane) <= now_ns) {
-        struct ycsb_slot *slot = lane->idle;
+        struct ycsb_slot *slot = lane->idle, *next = slot->next;
 
         if (!slot->prepared)
-            prepare(lane, slot);
-        int error = post(lane, slot);
-
-        if (error == ROWAN_EAGAIN)
+            prepare(lane, slot, now_ns);
+        if (post(lane, slot) != 0)
             return;
-        slot->prepared = false;
-        slot->start_ns = now_ns;
-        if (lane->interval_ns > 0) {
-            slot->start_ns = (uint64_t)lane->next_ns;
-            lane->next_ns += lane->interval_ns;
-        }
-        lane->idle = slot->next;
-        lane->busy++;
-        lane->left--;
-        if (error) {
-            slot->status = error;
-            push(&lane->done, slot);
-        }
+        lane->idle = next;
+        begin(lane, slot, now_ns);
     }
 }
 
@@ -136,7 +181,7 @@ int lane_flush_acked(struct ycsb_lane *lane, uint64_t now_ns)
 
 static int keep_acked(struct ycsb_lane *lane, const struct ycsb_slot *slot, uint64_t now_ns)
 {
-    if (!lane->acked || slot->kind != RUN_PUT || slot->status)
+    if (!lane->acked || slot->request != RUN_PUT || slot->status)
         return 0;
     lane->acked[lane->acked_count++] =
         (struct acked_record){.record = slot->record, .version = slot->version, .seed = slot->seed};
@@ -145,18 +190,59 @@ static int keep_acked(struct ycsb_lane *lane, const struct ycsb_slot *slot, uint
 
 /* --- figures --- */
 
-static void count(struct ycsb_lane *lane, const struct ycsb_slot *slot, uint64_t now_ns)
+/* The request of `slot` has ended, well if `ok`. */
+static void count_request(struct ycsb_lane *lane, const struct ycsb_slot *slot, bool ok,
+                          uint64_t now_ns)
 {
-    struct run_result *result = &lane->result;
+    enum run_kind kind = slot->kind == RUN_RMW ? slot->request : slot->kind;
 
-    if (slot->status && !(slot->status == ROWAN_ENOTFOUND && slot->kind == RUN_GET)) {
-        result->errors++;
-        result->errors_by[-slot->status % RUN_ERRORS]++;
+    lane->settled++;
+    if (!ok)
+        return;
+    lane->result->answered[slot->request]++;
+    if (slot->start_ns < lane->count_ns) {
+        lane->result->warm_up[kind]++;
         return;
     }
-    result->operations++;
-    result->not_found += slot->status == ROWAN_ENOTFOUND;
-    histogram_add(&result->latencies[slot->kind], now_ns - slot->start_ns);
+    lane->result->not_found += slot->status == ROWAN_ENOTFOUND;
+    histogram_add(&lane->result->latencies[kind], now_ns - slot->request_ns);
+}
+
+/* The operation has ended with this request. */
+static void count(struct ycsb_lane *lane, const struct ycsb_slot *slot, bool ok, uint64_t now_ns)
+{
+    struct run_result *result = lane->result;
+
+    if (!ok) {
+        result->errors++;
+        result->errors_by[-slot->status % RUN_ERRORS]++;
+    } else if (slot->start_ns < lane->count_ns) {
+        result->warm_up_operations++;
+        result->warm_up[RUN_RMW] += slot->kind == RUN_RMW;
+    } else {
+        result->operations++;
+        if (slot->kind == RUN_RMW)
+            histogram_add(&result->latencies[RUN_RMW], now_ns - slot->start_ns);
+    }
+}
+
+static void settle_slot(struct ycsb_lane *lane, struct ycsb_slot *slot, uint64_t now_ns)
+{
+    bool ok = slot->status == 0 || (slot->status == ROWAN_ENOTFOUND && slot->request == RUN_GET);
+
+    count_request(lane, slot, ok, now_ns);
+    if (ok && slot->kind == RUN_RMW && slot->request == RUN_GET) {
+        prepare_value(lane, slot);
+        push(&lane->halfway, slot);
+        return;
+    }
+    if (ok && slot->kind == RUN_INSERT) {
+        slot->owed = false;
+        inserts_acknowledge(lane->options->choice.inserts, slot->record);
+    }
+    count(lane, slot, ok, now_ns);
+    push(&lane->idle, slot);
+    lane->busy--;
 }
 
 static void settle(struct ycsb_lane *lane, uint64_t now_ns)
@@ -164,13 +250,11 @@ static void settle(struct ycsb_lane *lane, uint64_t now_ns)
     while (lane->done) {
         struct ycsb_slot *slot = lane->done;
         int error = keep_acked(lane, slot, now_ns);
+
         if (error)
             lane->error = error;
-        count(lane, slot, now_ns);
         lane->done = slot->next;
-        push(&lane->idle, slot);
-        lane->busy--;
-        lane->settled++;
+        settle_slot(lane, slot, now_ns);
     }
 }
 
@@ -192,22 +276,52 @@ static uint64_t part(uint64_t whole, uint32_t index, uint32_t parts)
     return (uint64_t)((unsigned __int128)whole * index / parts);
 }
 
+/* What the lane may do: of a load its part of this process's share of the places. */
+static void set_work(struct ycsb_lane *lane, const struct run_options *options, uint32_t index)
+{
+    uint64_t work = options->operations, first = 0;
+
+    if (options->load) {
+        first = part(options->choice.records, options->share, options->shares);
+        work = part(options->choice.records, options->share + 1, options->shares) - first;
+        if (options->operations && options->operations < work)
+            work = options->operations;
+    }
+    lane->next_place = first + part(work, index, options->connections);
+    lane->left = options->load || work
+                     ? first + part(work, index + 1, options->connections) - lane->next_place
+                     : UINT64_MAX;
+}
+
+static void set_mix(struct ycsb_lane *lane, const struct run_mix *mix)
+{
+    const double fractions[RUN_KINDS] = {
+        [RUN_PUT] = mix->puts,
+        [RUN_GET] = 1 - mix->puts - mix->inserts - mix->rmws,
+        [RUN_INSERT] = mix->inserts,
+        [RUN_RMW] = mix->rmws,
+    };
+    double sum = 0;
+
+    for (int kind = 0; kind < RUN_KINDS; kind++) {
+        sum += fractions[kind];
+        lane->below[kind] = (uint64_t)(sum * 4294967296.0 + 0.5);
+    }
+}
+
 int lane_init(struct ycsb_lane *lane, const struct run_options *options, uint32_t index)
 {
-    uint64_t work = options->load ? options->records : options->operations;
     uint32_t value_bytes = (options->profile->max_value_bytes + 63) & ~UINT32_C(63);
 
-    if (options->load && options->operations && options->operations < work)
-        work = options->operations;
     lane->options = options;
-    lane->next_record = part(work, index, options->connections);
-    lane->left =
-        work ? part(work, index + 1, options->connections) - lane->next_record : UINT64_MAX;
-    lane->salt = workload_mix(options->seed, index + 1);
-    lane->put_below = (uint64_t)(options->puts * 4294967296.0);
+    set_work(lane, options, index);
+    set_mix(lane, &options->mix);
+    lane->salt = workload_mix(options->choice.seed,
+                              (uint64_t)options->share * RUN_MAX_CONNECTIONS + index + 1);
     if (options->rate > 0)
         lane->interval_ns = 1e9 * options->connections / options->rate;
     random_init(&lane->random, workload_mix(lane->salt, 0));
+    chooser_init(&lane->chooser, &options->choice);
     lane->slots = calloc(options->depth, sizeof *lane->slots);
     lane->values = calloc(options->depth, value_bytes ? value_bytes : 1);
     if (options->acked_fd >= 0)
@@ -252,4 +366,6 @@ void lane_start(struct ycsb_lane *lane, uint32_t index, uint64_t now_ns)
         lane->next_ns =
             (double)now_ns + lane->interval_ns * index / (double)lane->options->connections;
     lane->acked_ns = now_ns;
+    lane->begin_ns = now_ns;
+    lane->count_ns = now_ns + lane->options->warm_up_ns;
 }

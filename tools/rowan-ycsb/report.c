@@ -1,4 +1,5 @@
-/* Prints a run's figures beside what they depend on: fabric, durability, servers, replicas. */
+/* Makes JSON of a run's figures beside what they depend on: fabric, durability, servers, replicas. The
+ * table is made of the JSON, so that one of several runs (merge.c) is printed by the same code. */
 #include "tools/rowan-ycsb/report.h"
 
 #include <stdio.h>
@@ -9,17 +10,19 @@
 #include "tools/admin.h"
 #include "tools/tool.h"
 
-enum { ASK_TIMEOUT_MS = 10000, QUANTILES = 5 };
+enum { ASK_TIMEOUT_MS = 10000 };
 
-static const struct {
-    const char *key, *title;
-    double quantile;
-} columns[QUANTILES] = {
+const struct report_column report_columns[REPORT_COLUMNS] = {
     {"p50_us", "p50", 0.5},      {"p90_us", "p90", 0.9}, {"p99_us", "p99", 0.99},
     {"p999_us", "p99.9", 0.999}, {"max_us", "max", 1},
 };
 
-static const char *const kinds[RUN_KINDS] = {"put", "get"};
+static const char *const distributions[] = {
+    [CHOOSE_ZIPFIAN] = "zipfian",
+    [CHOOSE_UNIFORM] = "uniform",
+    [CHOOSE_LATEST] = "latest",
+    [CHOOSE_HOTSPOT] = "hotspot",
+};
 
 /* --- the cluster --- */
 
@@ -62,30 +65,32 @@ int report_cluster_get(const struct admin_access *access, struct report_cluster 
     return 0;
 }
 
-/* --- figures --- */
+/* --- JSON --- */
 
-static double seconds_of(const struct run_result *result)
+/* The largest value, then bucket:count of each bucket that is not empty. */
+static json_t *histogram_json(const struct histogram *histogram)
 {
-    return (double)result->run_ns / 1e9;
+    static char text[HISTOGRAM_BUCKETS * 26 + 32];
+    int at = sprintf(text, "%llu", (unsigned long long)histogram->max);
+
+    for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {
+        if (histogram->buckets[i])
+            at += sprintf(text + at, " %u:%llu", i, (unsigned long long)histogram->buckets[i]);
+    }
+    return json_string(text);
 }
 
-static double rate_of(const struct run_result *result)
-{
-    return result->run_ns ? (double)result->operations / seconds_of(result) : 0;
-}
-
-static double latency_us(const struct histogram *histogram, int column)
-{
-    return (double)histogram_quantile(histogram, columns[column].quantile) / 1000;
-}
-
-static json_t *kind_json(const struct histogram *histogram)
+json_t *report_kind(const struct histogram *histogram)
 {
     json_t *object = json_object();
 
     json_object_set_new(object, "operations", json_integer((json_int_t)histogram->count));
-    for (int i = 0; i < QUANTILES; i++)
-        json_object_set_new(object, columns[i].key, json_real(latency_us(histogram, i)));
+    for (int i = 0; i < REPORT_COLUMNS; i++) {
+        uint64_t latency_ns = histogram_quantile(histogram, report_columns[i].quantile);
+
+        json_object_set_new(object, report_columns[i].key, json_real((double)latency_ns / 1000));
+    }
+    json_object_set_new(object, "histogram", histogram_json(histogram));
     return object;
 }
 
@@ -101,79 +106,169 @@ static json_t *errors_json(const struct run_result *result)
     return object;
 }
 
-static int print_json(const struct run_options *options, const struct report_cluster *cluster,
-                      const struct run_result *result)
+static json_t *requests_json(const struct run_result *result)
 {
-    json_t *object = json_pack(
-        "{s:s, s:s, s:I, s:s, s:i, s:i, s:I, s:f, s:I, s:f, s:I, s:o, s:I, s:s, s:s, "
-        "s:i, s:i, s:i, s:i, s:f}",
-        "workload", options->name, "profile", options->profile->name, "records",
-        (json_int_t)options->records, "distribution",
-        options->load   ? "sequential"
-        : options->zipf ? "zipfian"
-                        : "uniform",
-        "threads", (int)options->threads, "depth", (int)options->depth, "seed",
-        (json_int_t)options->seed, "seconds", seconds_of(result), "operations",
-        (json_int_t)result->operations, "ops_per_second", rate_of(result), "errors",
-        (json_int_t)result->errors, "errors_by_name", errors_json(result), "not_found",
-        (json_int_t)result->not_found, "fabric", cluster->fabric, "durability", cluster->durability,
-        "servers", (int)cluster->servers, "replicas", (int)cluster->replicas, "shards",
-        (int)cluster->shards, "connections", (int)options->connections, "rate", options->rate);
+    json_t *object = json_object();
 
-    if (!object)
-        return ROWAN_ENOMEM;
+    for (int i = 0; i < RUN_REQUESTS; i++)
+        json_object_set_new(object, run_kinds[i],
+                            json_pack("{s:I, s:I}", "sent", (json_int_t)result->sent[i], "answered",
+                                      (json_int_t)result->answered[i]));
+    return object;
+}
+
+static json_t *warm_up_json(const struct run_result *result)
+{
+    json_t *object = json_pack("{s:I}", "operations", (json_int_t)result->warm_up_operations);
+
     for (int kind = 0; kind < RUN_KINDS; kind++) {
-        if (result->latencies[kind].count)
-            json_object_set_new(object, kinds[kind], kind_json(&result->latencies[kind]));
+        if (result->warm_up[kind])
+            json_object_set_new(object, run_kinds[kind],
+                                json_integer((json_int_t)result->warm_up[kind]));
     }
-    return tool_print_json(object);
+    return object;
 }
 
-static void print_kind(const char *name, const struct histogram *histogram)
+static json_t *settings_json(const struct run_options *options,
+                             const struct report_cluster *cluster)
 {
-    printf("%-4s %12llu", name, (unsigned long long)histogram->count);
-    for (int i = 0; i < QUANTILES; i++)
-        printf(" %10.1f", latency_us(histogram, i));
-    putchar('\n');
+    const struct choice *choice = &options->choice;
+    bool moves = !options->load && choice->hot_moves_ns;
+    bool hotspot = !options->load && choice->by == CHOOSE_HOTSPOT;
+    char share[32];
+
+    snprintf(share, sizeof share, "%u/%u", options->share + 1, options->shares);
+    json_t *object = json_pack(
+        "{s:s, s:s, s:I, s:s, s:i, s:i, s:i, s:f, s:I, s:s, s:f, s:s, s:s, s:i, s:i, s:i}",
+        "workload", options->name, "profile", options->profile->name, "records",
+        (json_int_t)choice->records, "distribution",
+        options->hashed ? "hashed"
+        : options->load ? "sequential"
+                        : distributions[choice->by],
+        "threads", (int)options->threads, "connections", (int)options->connections, "depth",
+        (int)options->depth, "rate", options->rate, "seed", (json_int_t)choice->seed, "share",
+        share, "warm_up_seconds", (double)options->warm_up_ns / 1e9, "fabric", cluster->fabric,
+        "durability", cluster->durability, "servers", (int)cluster->servers, "replicas",
+        (int)cluster->replicas, "shards", (int)cluster->shards);
+
+    if (moves)
+        json_object_set_new(object, "hot_moves_ms",
+                            json_integer((json_int_t)(choice->hot_moves_ns / NS_PER_MS)));
+    if (hotspot) {
+        json_object_set_new(object, "hot_fraction", json_real(choice->hot_fraction));
+        json_object_set_new(object, "hot_operations", json_real(choice->hot_operations));
+    }
+    return object;
 }
 
-static int print_table(const struct run_options *options, const struct report_cluster *cluster,
-                       const struct run_result *result)
+json_t *report_make(const struct run_options *options, const struct report_cluster *cluster,
+                    const struct run_result *result)
 {
-    printf("workload %s, %s, %llu records, %s, %u threads, %u connections x %u outstanding",
-           options->name, options->profile->name, (unsigned long long)options->records,
-           options->load   ? "each once"
-           : options->zipf ? "zipfian 0.99"
-                           : "uniform",
-           options->threads, options->connections, options->depth);
-    if (options->rate > 0)
-        printf(", paced at %.0f operations a second", options->rate);
-    putchar('\n');
-    printf("%u servers, %u replicas, fabric %s, durability %s\n\n", cluster->servers,
-           cluster->replicas, cluster->fabric, cluster->durability);
-    printf("%-4s %12s", "", "operations");
-    for (int i = 0; i < QUANTILES; i++)
-        printf(" %10s", columns[i].title);
+    double seconds = (double)result->run_ns / 1e9;
+    json_t *object = settings_json(options, cluster);
+    json_t *figures =
+        json_pack("{s:f, s:I, s:f, s:I, s:o, s:I, s:o, s:o, s:I, s:I}", "seconds", seconds,
+                  "operations", (json_int_t)result->operations, "ops_per_second",
+                  result->run_ns ? (double)result->operations / seconds : 0.0, "errors",
+                  (json_int_t)result->errors, "errors_by_name", errors_json(result), "not_found",
+                  (json_int_t)result->not_found, "requests", requests_json(result), "warm_up",
+                  warm_up_json(result), "started_ms", (json_int_t)result->started_ms, "ended_ms",
+                  (json_int_t)result->ended_ms);
+
+    if (!object || !figures || json_object_update(object, figures) != 0) {
+        json_decref(object);
+        object = NULL;
+    }
+    json_decref(figures);
+    for (int kind = 0; object && kind < RUN_KINDS; kind++) {
+        if (result->latencies[kind].count)
+            json_object_set_new(object, run_kinds[kind], report_kind(&result->latencies[kind]));
+    }
+    return object;
+}
+
+/* --- the table --- */
+
+double report_number(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+const char *report_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? text : "";
+}
+
+static void print_settings(const json_t *run)
+{
+    printf("workload %s, %s, %.0f records, %s, %.0f threads, %.0f connections x %.0f outstanding",
+           report_text(run, "workload"), report_text(run, "profile"), report_number(run, "records"),
+           report_text(run, "distribution"), report_number(run, "threads"),
+           report_number(run, "connections"), report_number(run, "depth"));
+    if (report_number(run, "hot_moves_ms") > 0)
+        printf(", others become hot every %.0f ms", report_number(run, "hot_moves_ms"));
+    if (report_number(run, "rate") > 0)
+        printf(", paced at %.0f operations a second", report_number(run, "rate"));
+    printf("\n%.0f servers, %.0f replicas, fabric %s, durability %s\n",
+           report_number(run, "servers"), report_number(run, "replicas"),
+           report_text(run, "fabric"), report_text(run, "durability"));
+    if (report_number(run, "warm_up_seconds") > 0)
+        printf("warm-up of %.1f s: %.0f operations, not counted\n",
+               report_number(run, "warm_up_seconds"),
+               report_number(json_object_get(run, "warm_up"), "operations"));
+    if (report_number(run, "merged") > 0)
+        printf("%.0f runs merged, side by side for %.2f s\n", report_number(run, "merged"),
+               report_number(run, "overlap_seconds"));
+}
+
+static void print_errors(const json_t *run)
+{
+    json_t *errors = json_object_get(run, "errors_by_name"), *count;
+    const char *name;
+
+    json_object_foreach(errors, name, count)
+    {
+        for (int i = 0; i < RUN_ERRORS; i++) {
+            if (strcmp(name, error_name(-i)) == 0)
+                printf("  %.0f x %s: %s\n", json_number_value(count), name, error_sentence(-i));
+        }
+    }
+}
+
+static int print_table(const json_t *run)
+{
+    print_settings(run);
+    printf("\n%-6s %12s", "", "operations");
+    for (int i = 0; i < REPORT_COLUMNS; i++)
+        printf(" %10s", report_columns[i].title);
     printf("  (us)\n");
     for (int kind = 0; kind < RUN_KINDS; kind++) {
-        if (result->latencies[kind].count)
-            print_kind(kinds[kind], &result->latencies[kind]);
+        const json_t *object = json_object_get(run, run_kinds[kind]);
+
+        if (!object)
+            continue;
+        printf("%-6s %12.0f", run_kinds[kind], report_number(object, "operations"));
+        for (int i = 0; i < REPORT_COLUMNS; i++)
+            printf(" %10.1f", report_number(object, report_columns[i].key));
+        putchar('\n');
     }
-    printf("\n%.0f operations a second, %.2f s, %llu errors", rate_of(result), seconds_of(result),
-           (unsigned long long)result->errors);
-    if (result->not_found)
-        printf(", %llu reads found nothing", (unsigned long long)result->not_found);
+    printf("\n%.0f operations a second, %.2f s, %.0f errors", report_number(run, "ops_per_second"),
+           report_number(run, "seconds"), report_number(run, "errors"));
+    if (report_number(run, "not_found") > 0)
+        printf(", %.0f reads found nothing", report_number(run, "not_found"));
     putchar('\n');
-    for (int i = 0; i < RUN_ERRORS; i++) {
-        if (result->errors_by[i])
-            printf("  %llu x %s: %s\n", (unsigned long long)result->errors_by[i], error_name(-i),
-                   error_sentence(-i));
-    }
+    print_errors(run);
     return ferror(stdout) || fflush(stdout) != 0 ? ROWAN_EIO : 0;
 }
 
-int report_print(const struct run_options *options, const struct report_cluster *cluster,
-                 const struct run_result *result, bool json)
+int report_print(json_t *run, bool json)
 {
-    return json ? print_json(options, cluster, result) : print_table(options, cluster, result);
+    if (json || !run)
+        return tool_print_json(run);
+    int error = print_table(run);
+
+    json_decref(run);
+    return error;
 }

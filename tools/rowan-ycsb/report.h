@@ -2,6 +2,7 @@
 #ifndef YCSB_REPORT_H
 #define YCSB_REPORT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,8 +20,27 @@ struct report_cluster {
  * answers. */
 int report_cluster_get(const struct admin_access *access, struct report_cluster *out);
 
-/* Prints to standard output. Errors: ROWAN_EIO, ROWAN_ENOMEM. */
-int report_print(const struct run_options *options, const struct report_cluster *cluster,
-                 const struct run_result *result, bool json);
+/* The latencies that are printed, in the order of the columns. */
+enum { REPORT_COLUMNS = 5 };
+struct report_column {
+    const char *key, *title; /* of the JSON; of the table */
+    double quantile;
+};
+extern const struct report_column report_columns[REPORT_COLUMNS];
+
+/* The JSON of a run; NULL: no memory. README.md says what its keys are. */
+json_t *report_make(const struct run_options *options, const struct report_cluster *cluster,
+                    const struct run_result *result);
+
+/* Of one kind: operations, quantiles, and the histogram. */
+json_t *report_kind(const struct histogram *histogram);
+
+/* Prints a run's JSON, or a table of it, to standard output; ends the caller's reference. NULL: it could
+ * not be made. Errors: ROWAN_EIO, ROWAN_ENOMEM. */
+int report_print(json_t *run, bool json);
+
+/* A number or a text of a JSON object; 0 or "" if it has none. */
+double report_number(const json_t *object, const char *key);
+const char *report_text(const json_t *object, const char *key);
 
 #endif

@@ -1,9 +1,13 @@
 /* Threads, and the connections (lanes, lane.c) that are spread over them; nothing is shared while they
- * run but a counter for the progress line.
+ * run but a counter for the progress line and, once a second, the latencies.
  *
  * A closed loop reads the clock for each completion (lane.c), a paced one once for each lane's turn: after
  * a poll, for what the poll completed and for what is posted next. So the latency of the latter includes
  * the time from its turn's clock read to the next poll that sends.
+ *
+ * With a log of histograms the main thread ends an interval each second, by a new number of it. Each
+ * thread sees that in its next turn and adds its latencies to the crew's; when all have, the main thread
+ * writes them. What a thread completed between the number and its turn is in the interval before.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,6 +25,8 @@ enum { WAIT_US = 100000, ACKED_WAIT_US = 5000 };
 
 _Static_assert(RUN_MAX_LANES == ROWAN_MAX_WAIT, "a thread waits for all its lanes");
 
+const char *const run_kinds[RUN_KINDS] = {"put", "get", "insert", "rmw"};
+
 struct ycsb_worker {
     const struct run_options *options;
     struct ycsb_crew *crew;
@@ -29,7 +35,9 @@ struct ycsb_worker {
     struct rowan *sessions[RUN_MAX_LANES];
     uint32_t first, lane_count;
     int error;
-    uint64_t run_ns;
+    uint64_t end_ns;
+    uint32_t interval; /* whose latencies are in `result` */
+    struct run_result result;
     _Alignas(64) _Atomic uint64_t completed; /* for the progress line */
     _Atomic uint64_t failed;
 };
@@ -40,18 +48,50 @@ struct ycsb_crew {
     pthread_cond_t changed;
     uint32_t opened, running;
     bool started, aborted;
-    uint64_t start_ns, stop_ns;          /* stop_ns 0: when the operations are done */
-    uint64_t shown_operations, shown_ns; /* in the last progress line; since the start */
+    uint64_t start_ns, count_ns,
+        stop_ns; /* count_ns: end of the warm-up; stop_ns 0: when the operations are done */
+    uint64_t shown_operations, shown_ns;   /* in the last progress line; since the start */
+    _Atomic uint32_t interval;             /* its number */
+    uint32_t missing;                      /* threads that have not handed over the last one */
+    uint64_t from_ns, to_ns;               /* of the last one */
+    struct histogram latencies[RUN_KINDS]; /* handed over, of the last one */
 };
 
 /* --- the loop --- */
 
+/* Adds the thread's latencies to the crew's. Holds the crew's lock. */
+static void hand_over(struct ycsb_worker *worker)
+{
+    struct ycsb_crew *crew = worker->crew;
+    uint32_t interval = atomic_load_explicit(&crew->interval, memory_order_relaxed);
+
+    for (int kind = 0; kind < RUN_KINDS; kind++) {
+        histogram_merge(&crew->latencies[kind], &worker->result.latencies[kind]);
+        histogram_reset(&worker->result.latencies[kind]);
+    }
+    crew->missing -= worker->interval != interval;
+    worker->interval = interval;
+    if (crew->missing == 0)
+        pthread_cond_broadcast(&crew->changed);
+}
+
+static void note_interval(struct ycsb_worker *worker)
+{
+    struct ycsb_crew *crew = worker->crew;
+
+    if (atomic_load_explicit(&crew->interval, memory_order_relaxed) == worker->interval)
+        return;
+    pthread_mutex_lock(&crew->lock);
+    hand_over(worker);
+    pthread_mutex_unlock(&crew->lock);
+}
+
 /* One turn of each lane. Returns how many operations completed, or an error. */
 static int turn(struct ycsb_worker *worker, uint64_t *now_ns)
 {
-    uint64_t completed = 0, failed = 0;
     int moved = 0;
 
+    note_interval(worker);
     for (uint32_t i = 0; i < worker->lane_count; i++) {
         struct ycsb_lane *lane = &worker->lanes[i];
 
@@ -66,11 +106,11 @@ static int turn(struct ycsb_worker *worker, uint64_t *now_ns)
         if (error < 0)
             return error;
         moved += error;
-        completed += lane->result.operations;
-        failed += lane->result.errors;
     }
-    atomic_store_explicit(&worker->completed, completed, memory_order_relaxed);
-    atomic_store_explicit(&worker->failed, failed, memory_order_relaxed);
+    atomic_store_explicit(&worker->completed,
+                          worker->result.operations + worker->result.warm_up_operations,
+                          memory_order_relaxed);
+    atomic_store_explicit(&worker->failed, worker->result.errors, memory_order_relaxed);
     return moved;
 }
 
@@ -118,7 +158,7 @@ static void loop(struct ycsb_worker *worker)
     } while (!worker->error && !is_done(worker));
     for (uint32_t i = 0; i < worker->lane_count && !worker->error; i++)
         worker->error = lane_flush_acked(&worker->lanes[i], now_ns);
-    worker->run_ns = now_ns - worker->crew->start_ns;
+    worker->end_ns = now_ns;
 }
 
 static void open_sessions(struct ycsb_worker *worker)
@@ -155,6 +195,7 @@ static void *run_worker(void *argument)
     if (wait_start(worker))
         loop(worker);
     pthread_mutex_lock(&crew->lock);
+    hand_over(worker);
     crew->running--;
     pthread_cond_broadcast(&crew->changed);
     pthread_mutex_unlock(&crew->lock);
@@ -167,7 +208,10 @@ static void show(const struct run_options *options, struct ycsb_worker *workers,
                  struct ycsb_crew *crew, const struct progress *progress, uint64_t run_ns)
 {
     uint64_t completed = 0, failed = 0;
-    uint64_t whole = options->load && !options->operations ? options->records : options->operations;
+    uint64_t whole = options->operations;
+
+    if (options->load && !whole)
+        whole = options->choice.records / options->shares;
 
     for (uint32_t i = 0; i < options->threads; i++) {
         completed += atomic_load_explicit(&workers[i].completed, memory_order_relaxed);
@@ -176,7 +220,7 @@ static void show(const struct run_options *options, struct ycsb_worker *workers,
     double rate =
         (double)(completed - crew->shown_operations) * 1e9 / (double)(run_ns - crew->shown_ns);
     double percent = whole ? 100 * (double)completed / (double)whole
-                           : 100 * (double)run_ns / (double)options->run_ns;
+                           : 100 * (double)run_ns / (double)(options->warm_up_ns + options->run_ns);
 
     progress_line(progress, "%s: %3.0f %%, %.0f s, %llu operations, %.0f a second, %llu errors",
                   options->name, percent, (double)run_ns / 1e9, (unsigned long long)completed, rate,
@@ -185,11 +229,34 @@ static void show(const struct run_options *options, struct ycsb_worker *workers,
     crew->shown_ns = run_ns;
 }
 
+/* Writes what all threads have handed over of the last interval, and counts it as of the run. */
+static void end_interval(const struct run_options *options, struct ycsb_crew *crew,
+                         struct run_result *out)
+{
+    for (int kind = 0; kind < RUN_KINDS; kind++) {
+        if (options->log)
+            hdr_log_interval(options->log, run_kinds[kind], crew->from_ns - crew->count_ns,
+                             crew->to_ns - crew->count_ns, &crew->latencies[kind]);
+        histogram_merge(&out->latencies[kind], &crew->latencies[kind]);
+        histogram_reset(&crew->latencies[kind]);
+    }
+    crew->from_ns = crew->to_ns;
+}
+
+/* Asks the threads for their latencies up to now. */
+static void begin_interval(struct ycsb_crew *crew, uint64_t now_ns)
+{
+    crew->to_ns = now_ns;
+    crew->missing = crew->running;
+    atomic_fetch_add_explicit(&crew->interval, 1, memory_order_relaxed);
+}
+
 /* Waits for all threads; has the crew's lock except while it sleeps. */
 static void supervise(const struct run_options *options, struct ycsb_worker *workers,
-                      struct ycsb_crew *crew)
+                      struct ycsb_crew *crew, struct run_result *out)
 {
     struct clock *clock = clock_system();
+    uint64_t next_ns = crew->count_ns + NS_PER_S;
     struct progress progress;
 
     progress_init(&progress, crew->start_ns);
@@ -201,78 +268,102 @@ static void supervise(const struct run_options *options, struct ycsb_worker *wor
         pthread_cond_timedwait(&crew->changed, &crew->lock, &until);
         uint64_t now_ns = clock_now_ns(clock);
 
+        if (crew->missing == 0 && crew->to_ns > crew->from_ns)
+            end_interval(options, crew, out);
+        if (options->log && crew->missing == 0 && now_ns >= next_ns) {
+            begin_interval(crew, now_ns);
+            next_ns = now_ns + NS_PER_S;
+        }
         if (crew->running > 0 && progress_due(&progress, now_ns))
             show(options, workers, crew, &progress, now_ns - crew->start_ns);
     }
     progress_end(&progress);
 }
 
+/* Milliseconds since 1970. */
+static uint64_t epoch_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / NS_PER_MS;
+}
+
 static void start_and_wait(const struct run_options *options, struct ycsb_worker *workers,
-                           struct ycsb_crew *crew, uint32_t threads)
+                           struct ycsb_crew *crew, uint32_t threads, struct run_result *out)
 {
     pthread_mutex_lock(&crew->lock);
     while (crew->opened < threads)
         pthread_cond_wait(&crew->changed, &crew->lock);
     crew->start_ns = clock_now_ns(clock_system());
-    crew->stop_ns = options->run_ns ? crew->start_ns + options->run_ns : 0;
+    crew->count_ns = crew->start_ns + options->warm_up_ns;
+    crew->from_ns = crew->to_ns = crew->count_ns;
+    crew->stop_ns = options->run_ns ? crew->count_ns + options->run_ns : 0;
+    out->started_ms = epoch_ms() + options->warm_up_ns / NS_PER_MS;
+    if (options->log)
+        hdr_log_start(options->log, out->started_ms);
     crew->aborted |= threads < options->threads;
     crew->started = true;
     pthread_cond_broadcast(&crew->changed);
     if (threads == options->threads)
-        supervise(options, workers, crew);
+        supervise(options, workers, crew, out);
     pthread_mutex_unlock(&crew->lock);
     for (uint32_t i = 0; i < threads; i++)
         pthread_join(workers[i].thread, NULL);
 }
 
 static int gather(const struct run_options *options, const struct ycsb_worker *workers,
-                  const struct ycsb_lane *lanes, struct run_result *out)
+                  struct ycsb_crew *crew, struct run_result *out)
 {
-    memset(out, 0, sizeof *out);
     for (uint32_t i = 0; i < options->threads; i++) {
+        const struct run_result *one = &workers[i].result;
+
         if (workers[i].error)
             return workers[i].error;
-        out->run_ns = workers[i].run_ns > out->run_ns ? workers[i].run_ns : out->run_ns;
-    }
-    for (uint32_t i = 0; i < options->connections; i++) {
-        const struct run_result *one = &lanes[i].result;
-
-        for (int kind = 0; kind < RUN_KINDS; kind++)
-            histogram_merge(&out->latencies[kind], &one->latencies[kind]);
+        if (workers[i].end_ns > crew->to_ns)
+            crew->to_ns = workers[i].end_ns;
         for (int error = 0; error < RUN_ERRORS; error++)
             out->errors_by[error] += one->errors_by[error];
+        for (int kind = 0; kind < RUN_KINDS; kind++)
+            out->warm_up[kind] += one->warm_up[kind];
+        for (int request = 0; request < RUN_REQUESTS; request++) {
+            out->sent[request] += one->sent[request];
+            out->answered[request] += one->answered[request];
+        }
         out->operations += one->operations;
+        out->warm_up_operations += one->warm_up_operations;
         out->not_found += one->not_found;
         out->errors += one->errors;
     }
+    out->run_ns = crew->to_ns - crew->count_ns;
+    out->ended_ms = out->started_ms + out->run_ns / NS_PER_MS;
+    end_interval(options, crew, out);
     return 0;
 }
 
 /* Starts the threads, waits for their end. Errors: what opening or running met. */
 static int run_threads(const struct run_options *options, struct ycsb_worker *workers,
-                       struct ycsb_lane *lanes)
+                       struct ycsb_lane *lanes, struct ycsb_crew *crew, struct run_result *out)
 {
-    struct ycsb_crew crew = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                             .changed = PTHREAD_COND_INITIALIZER,
-                             .running = options->threads};
     uint32_t threads = 0;
 
-    memset(workers, 0, options->threads * sizeof *workers);
     while (threads < options->threads) {
         struct ycsb_worker *worker = &workers[threads];
         uint64_t end = (uint64_t)options->connections * (threads + 1) / options->threads;
 
         worker->options = options;
-        worker->crew = &crew;
+        worker->crew = crew;
         worker->first = (uint32_t)((uint64_t)options->connections * threads / options->threads);
         worker->lane_count = (uint32_t)end - worker->first;
         worker->lanes = lanes + worker->first;
+        for (uint32_t i = 0; i < worker->lane_count; i++)
+            worker->lanes[i].result = &worker->result;
         if (pthread_create(&worker->thread, NULL, run_worker, worker) != 0)
             break;
         threads++;
     }
-    start_and_wait(options, workers, &crew, threads);
-    return threads < options->threads ? ROWAN_ENOMEM : 0;
+    start_and_wait(options, workers, crew, threads, out);
+    return threads < options->threads ? ROWAN_ENOMEM : gather(options, workers, crew, out);
 }
 
 int runner_run(const struct run_options *options, struct run_result *out)
@@ -280,19 +371,25 @@ int runner_run(const struct run_options *options, struct run_result *out)
     struct ycsb_worker *workers =
         aligned_alloc(_Alignof(struct ycsb_worker), options->threads * sizeof *workers);
     struct ycsb_lane *lanes = calloc(options->connections, sizeof *lanes);
-    int error = workers && lanes ? 0 : ROWAN_ENOMEM;
+    struct ycsb_crew *crew = calloc(1, sizeof *crew);
+    int error = workers && lanes && crew ? 0 : ROWAN_ENOMEM;
     uint32_t made = 0;
 
+    memset(out, 0, sizeof *out);
     while (!error && made < options->connections) {
         error = lane_init(&lanes[made], options, made);
         made++;
     }
-    if (!error)
-        error = run_threads(options, workers, lanes);
-    if (!error)
-        error = gather(options, workers, lanes, out);
+    if (!error) {
+        memset(workers, 0, options->threads * sizeof *workers);
+        pthread_mutex_init(&crew->lock, NULL);
+        pthread_cond_init(&crew->changed, NULL);
+        crew->running = options->threads;
+        error = run_threads(options, workers, lanes, crew, out);
+    }
     while (made > 0)
         lane_fini(&lanes[--made]);
+    free(crew);
     free(lanes);
     free(workers);
     return error;

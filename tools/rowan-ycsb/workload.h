@@ -26,8 +26,10 @@ struct profile {
 
 /* profile_create: "zippydb", "up2x", "udb" (normal distributions with the means and deviations of
  * Cao et al., "Characterizing, Modeling, and Benchmarking RocksDB Key-Value Workloads at Facebook",
- * FAST '20, table 2), or "fixed:N" (keys of 16 bytes, values of N). The mean is that of the paper
- * also where sizes below the least are cut off. Errors: ROWAN_EINVALID, ROWAN_ENOMEM. */
+ * FAST '20, table 2, p. 215), or "fixed:N" (keys of 16 bytes, values of N). The figures were compared with
+ * a transcription of that table, not with the paper itself; the sums of the means are also those that
+ * the Rowan paper quotes. That sizes are distributed normally is our assumption. The mean is that of
+ * the paper also where sizes below the least are cut off. Errors: ROWAN_EINVALID, ROWAN_ENOMEM. */
 int profile_create(const char *name, struct profile **out);
 void profile_destroy(struct profile *profile);
 

@@ -1,6 +1,6 @@
 /* zipf.h - numbers in [0, count) by Zipf's law, drawn with the method of Gray et al., "Quickly
  * generating billion-record synthetic databases" (SIGMOD 1994), and scattered over the range by a
- * hash, as YCSB's scrambled Zipfian does it. Immutable after zipf_init: threads share one. */
+ * hash, as YCSB's scrambled Zipfian does it. Threads share one while nobody changes it. */
 #ifndef YCSB_ZIPF_H
 #define YCSB_ZIPF_H
 
@@ -17,6 +17,9 @@ struct zipf {
 };
 
 void zipf_init(struct zipf *zipf, uint64_t count, double theta);
+
+/* The same with more ranks, from the sum of those that there were: a few powers. */
+void zipf_grow(struct zipf *zipf, uint64_t count, double theta);
 
 /* The sum of 1 / i^theta for i of 1 to count. */
 double zipf_zeta(uint64_t count, double theta);

@@ -1,0 +1,89 @@
+/* Reads the JSON of a run and checks the parts that others rely on. */
+#include "tools/rowan-ycsb/runs.h"
+
+#include <stdlib.h>
+
+#include "tools/rowan-ycsb/report.h"
+#include "tools/tool.h"
+
+const struct runs_key runs_keys[] = {
+    {"workload", true, RUNS_SAME},     {"profile", true, RUNS_SAME},
+    {"records", true, RUNS_SAME},      {"distribution", true, RUNS_SAME},
+    {"hot_fraction", true, RUNS_SAME}, {"hot_operations", true, RUNS_SAME},
+    {"hot_moves_ms", true, RUNS_SAME}, {"warm_up_seconds", true, RUNS_SAME},
+    {"depth", true, RUNS_SAME},        {"fabric", true, RUNS_SAME},
+    {"durability", true, RUNS_SAME},   {"servers", true, RUNS_SAME},
+    {"replicas", true, RUNS_SAME},     {"shards", true, RUNS_SAME},
+    {"threads", true, RUNS_ADDED},     {"connections", true, RUNS_ADDED},
+    {"rate", true, RUNS_ADDED},        {"seed", true, RUNS_FIRST},
+    {"share", true, RUNS_FIRST},       {"merged", true, RUNS_FIRST},
+    {"operations", false, RUNS_ADDED}, {"ops_per_second", false, RUNS_ADDED},
+    {"errors", false, RUNS_ADDED},     {"errors_by_name", false, RUNS_ADDED},
+    {"not_found", false, RUNS_ADDED},  {"requests", false, RUNS_ADDED},
+    {"warm_up", false, RUNS_ADDED},    {NULL, false, RUNS_SAME},
+};
+
+/* What others rely on: the workload's name, numbers, and all latencies of each kind that is there. */
+static bool is_run(const json_t *run)
+{
+    bool right = json_is_string(json_object_get(run, "workload")) &&
+                 json_is_number(json_object_get(run, "ops_per_second")) &&
+                 json_is_number(json_object_get(run, "errors"));
+
+    for (int kind = 0; kind < RUN_KINDS; kind++) {
+        const json_t *object = json_object_get(run, run_kinds[kind]);
+
+        for (int i = 0; object && i < REPORT_COLUMNS; i++)
+            right = right && json_is_number(json_object_get(object, report_columns[i].key));
+    }
+    return right;
+}
+
+json_t *runs_load(const char *path)
+{
+    json_error_t why;
+    json_t *run = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+
+    if (run && is_run(run))
+        return run;
+    if (run)
+        tool_say("%s: this is JSON, but not that of a run of rowan-ycsb", path);
+    else
+        tool_say("%s: not the JSON of a run: %s", path, why.text);
+    json_decref(run);
+    return NULL;
+}
+
+/* One bucket at *text, behind a space. */
+static bool parse_bucket(const char **text, struct histogram *out)
+{
+    char *end;
+    unsigned long long bucket = strtoull(*text + 1, &end, 10);
+
+    if (**text != ' ' || *end != ':' || bucket >= HISTOGRAM_BUCKETS)
+        return false;
+    unsigned long long count = strtoull(end + 1, &end, 10);
+
+    if (count > INT64_MAX - out->count)
+        return false;
+    out->buckets[bucket] += count;
+    out->count += count;
+    *text = end;
+    return true;
+}
+
+bool runs_histogram(const json_t *kind, struct histogram *out)
+{
+    const char *text = report_text(kind, "histogram");
+    char *end;
+
+    histogram_reset(out);
+    out->max = strtoull(text, &end, 10);
+    if (end == text)
+        return false;
+    for (text = end; *text;) {
+        if (!parse_bucket(&text, out))
+            return false;
+    }
+    return true;
+}
