@@ -80,30 +80,32 @@ static void end_call(struct admin *admin, struct admin_call *call, int error)
     admin->ended++;
 }
 
-void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, int32_t shard,
+void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, uint32_t shard,
                 uint64_t timeout_ns)
 {
     *call = (struct admin_call){.server = server,
                                 .tag = ++admin->next_tag,
                                 .deadline_ns = clock_ns() + timeout_ns,
-                                .shard = shard};
+                                .shard = shard,
+                                .answer = ROWAN__CONTROL_MESSAGE__BODY_CHECKSUM_IS};
     LIST_APPEND(&admin->calls, call, place);
+}
+
+void admin_post_question(struct admin *admin, struct admin_call *call, uint32_t server,
+                         const struct admin_question *question, uint64_t timeout_ns)
+{
+    admin_post(admin, call, server, 0, timeout_ns);
+    call->question = question->message;
+    call->answer = question->answer;
 }
 
 static int send_call(const struct admin_call *call, struct fabric_conn *conn)
 {
-    Rowan__GetStatus status = ROWAN__GET_STATUS__INIT;
     Rowan__GetChecksum checksum = ROWAN__GET_CHECKSUM__INIT;
 
-    if (call->setting)
-        return control_message_send(
-            conn, call->tag,
-            &CONTROL_MESSAGE(SET_SETTING, set_setting,
-                             (Rowan__SetSetting *)(uintptr_t)call->setting));
-    if (call->shard == ADMIN_STATUS)
-        return control_message_send(conn, call->tag,
-                                    &CONTROL_MESSAGE(GET_STATUS, get_status, &status));
-    checksum.shard = (uint32_t)call->shard;
+    if (call->question)
+        return control_message_send(conn, call->tag, call->question);
+    checksum.shard = call->shard;
     return control_message_send(conn, call->tag,
                                 &CONTROL_MESSAGE(GET_CHECKSUM, get_checksum, &checksum));
 }
@@ -129,6 +131,24 @@ static bool leads_to(const struct admin *admin, const struct peer *link, uint32_
                    : link->server == server;
 }
 
+/* Where there are too many, in place of one to a server that has ended, or was started again. */
+static struct peer *new_link(struct admin *admin)
+{
+    struct peer *link = admin->link_count < LINKS ? calloc(1, sizeof *link) : NULL;
+    if (link)
+        admin->links[admin->link_count++] = link;
+    for (uint32_t i = 0; admin->link_count == LINKS && !link && i < LINKS; i++) {
+        struct peer *old = admin->links[i];
+        const struct member *member = cluster_member(admin->config, old->server);
+        if (old->server == 0 || (member && member->incarnation == old->incarnation))
+            continue;
+        peer_close(old);
+        link = old;
+        *link = (struct peer){0};
+    }
+    return link;
+}
+
 static struct peer *find_link(struct admin *admin, uint32_t server)
 {
     const char *address = manager_address(admin, server);
@@ -141,9 +161,7 @@ static struct peer *find_link(struct admin *admin, uint32_t server)
             (address || admin->links[i]->incarnation == member->incarnation))
             return admin->links[i];
     }
-    if (admin->link_count == LINKS)
-        return NULL;
-    struct peer *link = calloc(1, sizeof *link);
+    struct peer *link = new_link(admin);
 
     if (!link)
         return NULL;
@@ -152,7 +170,6 @@ static struct peer *find_link(struct admin *admin, uint32_t server)
     else
         peer_init_member(link, admin->endpoint, member, member->workers);
     link->login = admin->cm.peer.login;
-    admin->links[admin->link_count++] = link;
     return link;
 }
 
@@ -203,6 +220,9 @@ static void apply_reply(struct admin *admin, const struct peer *link,
         snprintf(call->why, sizeof call->why, "%s", reply->failure->detail);
         control_free(reply);
         end_call(admin, call, failure < 0 ? failure : ROWAN_EFORMAT);
+    } else if ((int)reply->body_case != call->answer) {
+        control_free(reply);
+        end_call(admin, call, ROWAN_EFORMAT);
     } else {
         call->reply = reply;
         end_call(admin, call, 0);
@@ -431,43 +451,60 @@ const struct managers *admin_managers(const struct admin *admin)
 int admin_setting(struct admin *admin, struct admin_call *call, uint32_t server,
                   const Rowan__SetSetting *setting, uint64_t timeout_ns)
 {
-    admin_post(admin, call, server, 0, timeout_ns);
-    call->setting = setting;
-    while (!call->done) {
-        const int error = admin_wait(admin, WAKE_NEVER);
-        if (error)
-            end_call(admin, call, error);
-    }
-    if (!call->error && call->reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_SETTINGS_ARE)
-        call->error = ROWAN_EFORMAT;
+    const Rowan__ControlMessage message =
+        CONTROL_MESSAGE(SET_SETTING, set_setting, (Rowan__SetSetting *)(uintptr_t)setting);
+    admin_post_question(
+        admin, call, server,
+        &(struct admin_question){&message, ROWAN__CONTROL_MESSAGE__BODY_SETTINGS_ARE}, timeout_ns);
+    (void)admin_wait_all(admin);
     return call->error;
 }
 
-/* --- status of all --- */
+/* --- questions to all --- */
 
-int admin_status_get(struct admin *admin, uint64_t timeout_ns, struct admin_status *out)
+int admin_wait_all(struct admin *admin)
 {
-    struct cluster_config *config = admin->config;
-    struct admin_status status = {.config = cluster_hold(config),
-                                  .calls = calloc(config->member_count, sizeof *status.calls)};
-    int error = status.calls ? 0 : ROWAN_ENOMEM;
-    for (uint32_t i = 0; i < config->member_count && !error; i++)
-        admin_post(admin, &status.calls[i], config->members[i].server, ADMIN_STATUS, timeout_ns);
+    int error = 0;
     while (admin->calls.first && !error)
         error = admin_wait(admin, WAKE_NEVER);
     while (admin->calls.first)
         end_call(admin, admin->calls.first, error);
-    if (error) {
-        admin_status_free(&status);
-        return error;
+    return error;
+}
+
+const char *admin_leader(const struct admin *admin)
+{
+    return admin->cm.peer.state == PEER_UP && admin->cm.led ? admin->cm.peer.address : NULL;
+}
+
+int admin_ask_members(struct admin *admin, const struct admin_question *questions, uint32_t count,
+                      uint64_t timeout_ns, struct admin_status *out)
+{
+    const struct cluster_config *config = admin->config;
+    int error = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        out[i].config = cluster_hold(admin->config);
+        out[i].calls = calloc(config->member_count, sizeof *out[i].calls);
+        error = out[i].calls ? error : ROWAN_ENOMEM;
     }
-    for (uint32_t i = 0; i < status.config->member_count; i++) {
-        struct admin_call *call = &status.calls[i];
-        if (!call->error && call->reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS)
-            call->error = ROWAN_EFORMAT;
+    for (uint32_t i = 0; i < count && !error; i++) {
+        for (uint32_t at = 0; at < config->member_count; at++)
+            admin_post_question(admin, &out[i].calls[at], config->members[at].server, &questions[i],
+                                timeout_ns);
     }
-    *out = status;
-    return 0;
+    if (!error)
+        error = admin_wait_all(admin);
+    for (uint32_t i = 0; i < count && error; i++)
+        admin_status_free(&out[i]);
+    return error;
+}
+
+int admin_status_get(struct admin *admin, uint64_t timeout_ns, struct admin_status *out)
+{
+    Rowan__GetStatus get = ROWAN__GET_STATUS__INIT;
+    const struct admin_question question = {&CONTROL_MESSAGE(GET_STATUS, get_status, &get),
+                                            ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS};
+    return admin_ask_members(admin, &question, 1, timeout_ns, out);
 }
 
 void admin_status_free(struct admin_status *status)

@@ -54,16 +54,26 @@ struct admin_call {
     uint64_t deadline_ns;
     uint32_t tag;
     bool sent;
-    int32_t shard;
-    const Rowan__SetSetting *setting; /* that is asked for; NULL: `shard` is */
+    uint32_t shard;
+    const Rowan__ControlMessage *question; /* NULL: for the checksum of `shard` */
+    int answer; /* the kind of its reply (body_case); any other is an error */
 };
 
-enum { ADMIN_STATUS = -1, ADMIN_MANAGERS = CLUSTER_MAX_SERVER + 1 };
+enum { ADMIN_MANAGERS = CLUSTER_MAX_SERVER + 1 };
 
-/* admin_post: asks for the checksum of `shard`, or for ADMIN_STATUS. If the server cannot be reached the
- * call ends at once, with the reason; a Failure as answer is an error, too. */
-void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, int32_t shard,
+/* admin_post: asks for the checksum of `shard`; admin_post_question: that, which stays in place until `done`. If the server
+ * cannot be reached the call ends at once, with the reason; a Failure as answer is an error, too. */
+void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, uint32_t shard,
                 uint64_t timeout_ns);
+struct admin_question {
+    const Rowan__ControlMessage *message;
+    int answer;
+};
+void admin_post_question(struct admin *admin, struct admin_call *call, uint32_t server,
+                         const struct admin_question *question, uint64_t timeout_ns);
+
+/* admin_wait_all: until every call is done. Errors: ROWAN_EIO, which ends them. */
+int admin_wait_all(struct admin *admin);
 
 /* admin_wait: polls; if nothing happened, sleeps until something does or `until_ns`. Errors: ROWAN_EIO. */
 int admin_wait(struct admin *admin, uint64_t until_ns);
@@ -77,6 +87,9 @@ int admin_plan(struct admin *admin, const Rowan__Plan *plan, uint64_t timeout_ns
 /* Another question to the manager that leads: *reply is its answer, for control_free. Errors and `why`: likewise. */
 int admin_ask(struct admin *admin, const Rowan__ControlMessage *question, uint64_t timeout_ns,
               char *why, Rowan__ControlMessage **reply);
+
+/* Who leads the managers, as far as is known now; NULL: none of them answers. */
+const char *admin_leader(const struct admin *admin);
 
 /* The list of managers that admin_open got. */
 const struct managers *admin_managers(const struct admin *admin);
@@ -92,8 +105,10 @@ struct admin_status {
     struct admin_call *calls;
 };
 
-/* GetStatus to every member at once. Errors: ROWAN_ENOMEM, EIO. */
+/* GetStatus to every member at once; or these questions, with `out` for each. Errors: ROWAN_ENOMEM, EIO. */
 int admin_status_get(struct admin *admin, uint64_t timeout_ns, struct admin_status *out);
+int admin_ask_members(struct admin *admin, const struct admin_question *questions, uint32_t count,
+                      uint64_t timeout_ns, struct admin_status *out);
 void admin_status_free(struct admin_status *status);
 
 #endif

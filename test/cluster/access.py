@@ -79,6 +79,25 @@ def a_role_and_a_prefix_say_what_a_user_may_do():
 
 
 @tap.case
+def a_user_of_a_prefix_traces_its_own_keys_and_sees_no_others_names():
+    cluster.ok_by("ann", "set", "trace-one-in=1")
+    cluster.ok_by("ann", "put", "all/traced", "one")
+    cluster.ok_by("wim", "put", "w/traced", "mine")
+    logins, requests = cluster.counts()
+    tap.equal({one["version"] > 0 for one in cluster.ok_by("wim", "--json", "trace", "w/traced").json()["replicas"]}, {True})
+    done = cluster.by("wim", "trace", "all/traced")
+    expect(done, 1, NO_ACCESS)
+    tap.equal((done.out, cluster.counts()), ("", [logins, requests + 3]))
+    tap.contains(cluster.ok_by("ria", "trace", "all/traced").out, " newest")
+    names = {user: [one["key"] for one in cluster.ok_by(user, "--json", "slow").json()["operations"]] for user in ("ria", "wim")}
+    tap.check("all/traced" in names["ria"], names)
+    tap.equal(set(names["wim"]), {None})
+    for words in ("slow",), ("trace", "w/1"), ("top",):
+        expect(cluster.rowan(*words), 1, NO_LOGIN)
+    cluster.ok_by("ann", "set", "trace-one-in=1024")
+
+
+@tap.case
 def only_an_admin_plans_and_sees_the_users():
     term = cluster.ok_by("ria", "--json", "status").json()["term"]
     for words in ("drain", "3"), ("user", "list"), ("user", "remove", "ann"), ("login", "open"), ("balance", "off"):

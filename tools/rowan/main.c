@@ -28,6 +28,10 @@ static const struct config_key keys[] = {
      "drain, move, split: until that is over; shards: until each has all its replicas and is "
      "served; with "
      "progress on standard error"},
+    {"interval", CONFIG_STRING, FIELD(interval), "1", 0, 0, NULL,
+     "top: seconds from one frame to the next, from 0.1 on"},
+    {"frames", CONFIG_U64, FIELD(frames), "0", 0, UINT64_C(1) << 40, NULL,
+     "top: it ends after so many; 0: q ends it"},
     {"json", CONFIG_BOOL, FIELD(json), "no", 0, 0, NULL, "print one JSON object and nothing else"},
 };
 
@@ -41,6 +45,9 @@ static const struct config_spec spec = {
         "  del KEY\n"
         "  status          servers: fabric, durability, memory, load\n"
         "  shards          who holds which slots\n"
+        "  top             a live view: throughput, latency, who leads what, what is being filled\n"
+        "  slow            the slowest of the operations that servers followed, step by step\n"
+        "  trace KEY       where a key lies: shard, replicas, and version and place on each\n"
         "  verify          compares all replicas of all shards: key, version and value\n"
         "  add ID          lets a server join that is not of the cluster; ends its draining\n"
         "  drain ID        its shards go to other servers, and it gets no more\n"
@@ -57,7 +64,7 @@ static const struct config_spec spec = {
         "Exit code: 0 done, 1 failed, 2 usage.",
     .positional =
         "get KEY | put KEY VALUE | put KEY --value-file FILE | del KEY | status | shards "
-        "| verify | add ID | drain ID | remove ID | move SHARD FROM TO "
+        "| top | slow | trace KEY | verify | add ID | drain ID | remove ID | move SHARD FROM TO "
         "| split SHARD [SLOT] | balance on|off|dry-run | set [WHOM] [KEY=VALUE] | user ... "
         "| login required|open",
     .keys = keys,
@@ -80,7 +87,8 @@ static const struct command commands[] = {
     {"remove", 2, 0, 10000, command_plan},     {"move", 4, 0, 10000, command_move},
     {"balance", 2, 0, 10000, command_balance}, {"split", 2, 1, 10000, command_split},
     {"user", 2, 4, 10000, command_user},       {"login", 2, 0, 10000, command_login},
-    {"set", 1, 2, 10000, command_set},
+    {"set", 1, 2, 10000, command_set},         {"top", 1, 0, 10000, command_top},
+    {"slow", 1, 0, 10000, command_slow},       {"trace", 2, 0, 10000, command_trace},
 };
 
 uint64_t command_open_ms(const struct rowan_settings *settings)

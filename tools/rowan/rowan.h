@@ -11,6 +11,8 @@ struct rowan_settings {
     const char *user, *secret_file; /* both empty: nobody logs in */
     const char *value_file;         /* "": the value is on the command line */
     uint64_t timeout_ms;            /* never 0 when a command gets it */
+    const char *interval;           /* top: seconds */
+    uint64_t frames;                /* 0: without end */
     bool json;
     bool wait;
 };
@@ -19,7 +21,11 @@ struct rowan_settings {
 typedef int command_function(const struct rowan_settings *settings, char **words);
 
 command_function command_get, command_put, command_del;                      /* data.c */
-command_function command_status, command_shards;                             /* status.c */
+command_function command_status;                                             /* status.c */
+command_function command_shards;                                             /* shards.c */
+command_function command_slow;                                               /* slow.c */
+command_function command_trace;                                              /* trace.c */
+command_function command_top;                                                /* top.c */
 command_function command_verify;                                             /* verify.c */
 command_function command_set;                                                /* set.c */
 command_function command_plan, command_move, command_split, command_balance; /* plan.c */
