@@ -29,7 +29,9 @@ struct server_options {
         clean_percent; /* segments with less live bytes than that are cleaned, 1 to 95; 0: 75 */
     uint64_t
         fill_rate; /* bytes a second that each worker copies to replicas which fill; 0: no limit */
-    bool no_checkpoints;          /* none is written; one that is there is used */
+    bool no_checkpoints; /* none is written; one that is there is used */
+    unsigned
+        wear; /* enum server_wear_mode (server/wear.h); not 0: `pm` is a tap (common/pm/pm_tap.h) */
     uint8_t boot_id[16];          /* of the host's present boot; clock_boot_id */
     struct config_live *settings; /* of the process; NULL: none changes while the server runs */
 };

@@ -7,6 +7,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "server/control/control_state.h"
+#include "server/wear.h"
 
 #define QUERY_RETRY_NS NS_PER_MS
 
@@ -441,6 +442,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     status->uptime_seconds = (control->now_ns - control->start_ns) / NS_PER_S;
     if (control->recover)
         recover_progress(control->recover, &status->start_scanned, &status->start_segments);
+    server_wear_report(common->wear, status);
     if (!control->shards)
         return;
     status->term = control->config->term;

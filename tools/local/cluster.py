@@ -232,7 +232,7 @@ def server_command(options, programs, server, place):
         "--log-bytes", LOG_BYTES,
         *spin_arguments(options),
         *given_arguments(options, "verbs_device", "verbs_receive", "workers", "digests", "reactors",
-                         "landing_segments", "clean_below", "checkpoints"),
+                         "landing_segments", "clean_below", "checkpoints", "wear_model"),
     ]  # fmt: skip
 
 
