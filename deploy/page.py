@@ -23,7 +23,7 @@ unit rowan\\-server@NAME reads the section [rowan\\-server] of /etc/rowan/NAME.c
 A file with every key and its default is in /usr/share/rowan. A key that the program does not have, or a value that the
 key cannot have, ends it with a sentence and exit status 2."""
 BLANK = "\\&"
-PAGES = ("rowan(1)", "rowan-local(1)", "rowan-ycsb(1)", "rowan-doctor(1)", "rowan(3)", "rowan.conf(5)", "rowan-cm(8)",
+PAGES = ("rowan(1)", "rowan-local(1)", "rowan-ycsb(1)", "rowan-doctor(1)", "rowan-dlwa(1)", "rowan(3)", "rowan.conf(5)", "rowan-cm(8)",
          "rowan-server(8)")  # fmt: skip
 
 

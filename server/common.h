@@ -28,8 +28,9 @@ struct server_common {
     uint64_t incarnation;
     struct fabric *fabric;
     struct pm *pm;
-    struct clock *clock; /* for what `now_ns` of a poll is too old (worker.c, W13) */
-    struct store *store; /* NULL until the server has its first configuration */
+    struct server_wear *wear; /* NULL: off; the control role's thread */
+    struct clock *clock;      /* for what `now_ns` of a poll is too old (worker.c, W13) */
+    struct store *store;      /* NULL until the server has its first configuration */
     struct entry_format format;
     struct reclaim reclaim; /* of the segments of the store */
 

@@ -17,6 +17,7 @@
 #include "common/cluster/managers.h"
 #include "common/fabric/verbs/verbs_settings.h"
 #include "common/metrics/endpoint.h"
+#include "common/pm/pm_tap.h"
 #include "common/reactor/descriptors.h"
 #include "common/reactor/reload.h"
 #include "common/reactor/service.h"
@@ -25,6 +26,7 @@
 #include "server/clean/clean.h"
 #include "server/server.h"
 #include "server/store/store.h"
+#include "server/wear.h"
 
 enum {
     MAX_REACTORS = 128,
@@ -35,7 +37,7 @@ enum {
 struct settings {
     uint64_t server, pm_offset, pm_bytes, workers, digests, reactors, landing_segments, clean_below,
         fill_rate, trace_one_in, spin_us, stop_timeout;
-    uint64_t durability, log_level, log_bytes;
+    uint64_t durability, wear, log_level, log_bytes;
     const char *cm, *address, *cluster_key, *pm, *metrics;
     bool pin, checkpoints;
     struct verbs_settings verbs;
@@ -84,6 +86,10 @@ static const struct config_key keys[] = {
      "what an acknowledged write has survived: power loss | power loss after a moment | the "
      "process"},
     METRICS_KEY(FIELD(metrics)),
+    {"wear-model", CONFIG_CHOICE, FIELD(wear), "off", 0, 0, SERVER_WEAR_MODES,
+     "estimate what the writes to PM would cost an Optane DIMM (rowan-dlwa shows it); "
+     "log-per-sender: as if "
+     "each worker of other servers had a log of its own here"},
     {"log-bytes", CONFIG_U64 | CONFIG_LIVE, FIELD(log_bytes), "0", 0, UINT64_C(1) << 40, NULL,
      "where standard error is a file: bytes of it and of its predecessor, FILE.1, at most; 0: it "
      "grows"},
@@ -247,6 +253,11 @@ static int open_pm(const struct settings *settings, struct pm **out, bool *made)
         return refuse_pm(settings,
                          "pm-offset and pm-bytes must be multiples of 4096, and of a device's "
                          "alignment (the log above tells it)");
+    if (!error && settings->wear != WEAR_OFF) {
+        error = pm_tap_open(pm, &pm);
+        if (error)
+            pm_close(pm);
+    }
     if (error)
         return refuse_pm(settings, error_sentence(error));
     if (refuse_other_pm(settings, pm, options.create)) {
@@ -340,6 +351,7 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
                                      .digests = (uint32_t)settings->digests,
                                      .reactors = (uint32_t)settings->reactors,
                                      .landing_segments = (uint32_t)settings->landing_segments,
+                                     .wear = (unsigned)settings->wear,
                                      .settings = &live,
                                      .metrics = &metrics};
     tune(settings, &options);

@@ -10,6 +10,7 @@
 #include "server/clean/clean.h"
 #include "server/control/control.h"
 #include "server/digest/digest.h"
+#include "server/wear.h"
 #include "server/worker/worker.h"
 
 struct server {
@@ -100,7 +101,12 @@ int server_create(const struct server_options *options, struct fabric *fabric, s
     server->common.clock = options->clock;
     tune_workers(server, options);
     reclaim_init(&server->common.reclaim);
-    int error = create_roles(server);
+    int error = 0;
+    if (options->wear)
+        error = server_wear_create(&server->common, (enum server_wear_mode)options->wear,
+                                   &server->common.wear);
+    if (!error)
+        error = create_roles(server);
     if (error) {
         server_destroy(server);
         return error;
@@ -120,6 +126,7 @@ void server_destroy(struct server *server)
         worker_destroy(server->workers[i]);
     for (uint32_t i = 0; i < server->options.digests; i++)
         digest_destroy(server->digests[i]);
+    server_wear_destroy(server->common.wear);
     store_close(server->common.store);
     free(server);
 }
@@ -212,5 +219,8 @@ int server_attach(struct server *server, struct reactor **reactors, uint32_t cou
         if (error)
             return error;
     }
-    return 0;
+    if (!server->common.wear)
+        return 0;
+    return reactor_add_poller(
+        reactors[0], &(struct poller){"wear", server_wear_poll, server->common.wear, NULL});
 }

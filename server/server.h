@@ -32,7 +32,9 @@ struct server_options {
         fill_rate; /* bytes a second that each worker copies to replicas which fill; 0: no limit */
     uint32_t trace_one_in; /* one in so many operations is followed (worker_trace.h); 0: none */
     bool no_checkpoints;   /* none is written; one that is there is used */
-    uint8_t boot_id[16];   /* of the host's present boot; clock_boot_id */
+    unsigned
+        wear; /* enum server_wear_mode (server/wear.h); not 0: `pm` is a tap (common/pm/pm_tap.h) */
+    uint8_t boot_id[16];          /* of the host's present boot; clock_boot_id */
     struct config_live *settings; /* of the process; NULL: none changes while the server runs */
     struct metrics *
         metrics; /* that the server adds to, and the control role looks after; outlives it; NULL: nobody asks */

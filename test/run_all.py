@@ -45,6 +45,7 @@ PROGRAMS = (
     "tools/rowan",
     "tools/rowan-ycsb",
     "tools/rowan-doctor",
+    "tools/rowan-dlwa",
     SIMULATOR,
 )
 

@@ -18,7 +18,7 @@
     X(CONFIGURATION, "configuration", 1, 3)                                                        \
     X(COORDINATION, "coordination file", 1, 1)                                                     \
     X(PM, "PM", 8, 8)                                                                              \
-    X(SHM, "shm", 5, 5)                                                                            \
+    X(SHM, "shm", 5, 6)                                                                            \
     X(TCP, "tcp", 2, 2)                                                                            \
     X(VERBS, "verbs", 3, 3)
 
@@ -26,6 +26,9 @@
     VERSION_##name##_LOWEST = (lowest), VERSION_##name##_HIGHEST = (highest),
 enum { VERSION_TABLE(VERSION_ENUMERATORS) };
 #undef VERSION_ENUMERATORS
+
+/* The first that knows a tap of the PM. */
+enum { VERSION_SHM_TAP = 6 };
 
 /* The first that know leases; users. */
 enum { VERSION_CONFIGURATION_LEASES = 2, VERSION_CONFIGURATION_USERS = 3 };

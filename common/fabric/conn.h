@@ -24,6 +24,7 @@
 #include "common/base/list.h"
 #include "common/fabric/fabric.h"
 #include "common/fabric/regions.h"
+#include "common/pm/pm_tap.h"
 
 enum conn_state {
     CONN_CONNECTING, /* active: the peer is being reached; tcp: and greeted */
@@ -287,5 +288,11 @@ unsigned endpoint_poll(struct fabric_endpoint *endpoint, uint64_t now_ns,
 void endpoint_flush(struct fabric_endpoint *endpoint);
 void endpoint_source(struct fabric_endpoint *endpoint, struct event_source *out);
 void conn_close(struct fabric_conn *conn);
+
+/* Of the records of a tap (pm_tap.h): one for each worker of each server, never 0. */
+static inline uint32_t conn_tap_sender(const struct fabric_identity *from)
+{
+    return (from->id << 6 | (from->role & 63)) & (PM_TAP_SENDERS - 1);
+}
 
 #endif

@@ -5,6 +5,7 @@
 #include "common/base/error.h"
 #include "common/metrics/metrics.h"
 #include "server/control/control_state.h"
+#include "server/wear.h"
 
 static void fill_shard_status(const struct shard_state *shard, bool keys, Rowan__ShardStatus *row)
 {
@@ -137,6 +138,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     status->uptime_seconds = (control->now_ns - control->start_ns) / NS_PER_S;
     if (control->recover)
         recover_progress(control->recover, &status->start_scanned, &status->start_segments);
+    server_wear_report(common->wear, status);
     if (!control->shards)
         return;
     status->term = control->config->term;

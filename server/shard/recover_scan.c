@@ -18,6 +18,7 @@
 #include "common/base/bytes.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
+#include "common/pm/pm_tap.h"
 #include "server/store/torn.h"
 
 enum {
@@ -62,7 +63,8 @@ static void leave_segment(struct recover_part *part)
     struct store *store = recover->common->store;
     const uint64_t place = part->scanned, segment = recover->places[place].segment;
     if (store_meta(store, segment).state != SEGMENT_COMMITTED)
-        pm_flush(recover->common->pm, store_segment_offset(store, segment), STORE_SEGMENT_BYTES);
+        pm_flush(pm_tap_beneath(recover->common->pm), store_segment_offset(store, segment),
+                 STORE_SEGMENT_BYTES); /* most of it is clean: no write for a tap */
     part->in_segment = false;
     part->counts.segments++;
     if (!part->blocks_seen && store_segment_is_zero(store, segment, 0, STORE_SEGMENT_BYTES)) {

@@ -30,7 +30,7 @@ def before():
 
 # --- every program ---
 
-PROGRAMS = ("rowan", "rowan-server", "rowan-cm", "rowan-ycsb", "rowan-doctor")
+PROGRAMS = ("rowan", "rowan-server", "rowan-cm", "rowan-ycsb", "rowan-doctor", "rowan-dlwa")
 
 
 @tap.case

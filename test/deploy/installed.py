@@ -21,7 +21,7 @@ import tap  # noqa: E402
 from packages import Unavailable  # noqa: E402
 
 PACKAGES = {"rowan-server", "rowan-cm", "rowan-tools", "librowan0", "librowan-dev"}
-PROGRAMS = {"rowan": 1, "rowan-ycsb": 1, "rowan-doctor": 1, "rowan-server": 8, "rowan-cm": 8}
+PROGRAMS = {"rowan": 1, "rowan-ycsb": 1, "rowan-doctor": 1, "rowan-dlwa": 1, "rowan-server": 8, "rowan-cm": 8}
 LOCAL_COMMANDS = ("start", "stop", "status", "kill", "restart", "add", "remove")
 CM = "tcp:127.0.0.1:7400"
 
@@ -169,7 +169,7 @@ def apt_installs_them_with_what_they_need():
     files = ["/root/" + os.path.basename(file(name)) for name in sorted(PACKAGES)]
     root.install(*files, "bash-completion", "gcc", "libc6-dev", "man-db", "pkg-config")
     tap.equal(inside("stat", "--format", "%U:%G %a", "/etc/rowan", "/var/lib/rowan"), "root:rowan 750\nrowan:rowan 700\n")
-    for name in ("rowan", "rowan-local", "rowan-ycsb", "rowan-doctor", "rowan-server", "rowan-cm"):
+    for name in ("rowan", "rowan-local", "rowan-ycsb", "rowan-doctor", "rowan-dlwa", "rowan-server", "rowan-cm"):
         tap.check(inside(name, "--version").startswith(("rowan", name)), name)
 
 

@@ -255,7 +255,7 @@ def server_command(options, programs, server, place):
         *metrics_arguments(options, f"s{server}"),
         *spin_arguments(options),
         *given_arguments(options, "verbs_device", "verbs_receive", "workers", "digests", "reactors",
-                         "landing_segments", "clean_below", "checkpoints"),
+                         "landing_segments", "clean_below", "checkpoints", "wear_model"),
     ]  # fmt: skip
 
 

@@ -127,6 +127,10 @@ def add_start_options(parser):
         "file_sd_configs (default no)",
     )  # fmt: skip
     parser.add_argument(
+        "--wear-model", choices=[word for word in settings.WORDS["wear_model"] if word],
+        help="servers estimate what their writes would cost an Optane DIMM (rowan-dlwa shows it; default off)",
+    )  # fmt: skip
+    parser.add_argument(
         "--recover", action="store_true",
         help="once, where the CM has lost the configuration: it takes the newest that the servers stored "
         "(see rowan-cm --help)",

@@ -31,11 +31,12 @@ DEFAULTS = {
     "clean_below": None,
     "checkpoints": None,
     "metrics": "no",
+    "wear_model": None,
     "port": 0,  # over tcp and verbs: the CM's in the last run, where its clients connect again
     "verbs_device": None,  # found by the programs themselves
     "verbs_receive": None,
 }
-ADDED_LATER = ("verbs_device", "verbs_receive", "clean_below", "checkpoints", "zookeepers", "managers", "lease_ms", "removed", "metrics")  # cluster.json of an earlier version lacks them
+ADDED_LATER = ("verbs_device", "verbs_receive", "clean_below", "checkpoints", "wear_model", "zookeepers", "managers", "lease_ms", "removed", "metrics")  # cluster.json of an earlier version lacks them
 FORMATS = range(1, 2)  # of cluster.json, that this version reads; it writes the last
 
 WORDS = {
@@ -45,6 +46,7 @@ WORDS = {
     "verbs_receive": (None, "auto", "multi-packet", "shared"),
     "checkpoints": (None, "yes", "no"),
     "metrics": ("yes", "no"),
+    "wear_model": (None, "off", "on", "log-per-sender"),
 }
 NO_LONGER = {"verbs_receive": "connection"}  # words that cluster.json of an earlier version may have
 RECEIVE_NO_LONGER = (

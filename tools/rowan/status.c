@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/error.h"
+#include "common/pm/wear.h"
 #include "tools/rowan/view.h"
 
 /* What was written into PM for each byte of a write: segments that were filled, and those that were zeroed. 0: nothing
@@ -27,6 +28,12 @@ static void add_numbers(json_t *object, const Rowan__ServerStatus *status)
     }
 }
 
+/* Media bytes for each request byte, by the model of the device; 0: it is off, or nothing was written. */
+static double device_amplification(const Rowan__ServerStatus *status)
+{
+    return wear_ratio(status->wear_request_bytes, status->wear_media_bytes);
+}
+
 static json_t *server_json(const struct cluster_config *config, const struct member *member,
                            const struct admin_call *call)
 {
@@ -45,6 +52,9 @@ static json_t *server_json(const struct cluster_config *config, const struct mem
         status->durability, "pm", status->pm_backend, "full", status->full, "workers",
         (int)status->workers, "digests", (int)status->digests, "reactors", (int)status->reactors,
         "write_amplification", write_amplification(status), "load", view_load(status));
+    json_object_set_new(more, "wear_mode", json_integer(status->wear_mode));
+    json_object_set_new(more, "device_write_amplification",
+                        status->wear_mode ? json_real(device_amplification(status)) : json_null());
     add_numbers(more, status);
     json_object_update(object, more);
     json_decref(more);
@@ -72,18 +82,22 @@ static int print_status_json(const struct view *view, const struct counts *count
 static void print_server(const Rowan__ServerStatus *status)
 {
     uint64_t objects = 0;
+    char device[16] = "off";
 
     for (size_t i = 0; i < status->n_shards; i++)
         objects += status->shards[i]->objects;
+    if (status->wear_mode)
+        snprintf(device, sizeof device, "%.2f", device_amplification(status));
     printf(
-        "%6u  %-6s  %-10s  %-4s  %5.2f  %8llu %8llu %9llu %8llu %8llu %8llu %6.2f  %-4s  %11llu "
+        "%6u  %-6s  %-10s  %-4s  %5.2f  %8llu %8llu %9llu %8llu %8llu %8llu %6.2f %6s  %-4s  "
+        "%11llu "
         "%11llu  "
         "%11llu %11llu %9llu %9llu  %7u %7u %8u  %8llu  %8llus\n",
         status->server, status->fabric, status->durability, status->pm_backend, view_load(status),
         (unsigned long long)status->segments, (unsigned long long)status->segments_free,
         (unsigned long long)status->segments_committed,
         (unsigned long long)status->live_bytes >> 20, (unsigned long long)status->dead_bytes >> 20,
-        (unsigned long long)status->segments_cleaned, write_amplification(status),
+        (unsigned long long)status->segments_cleaned, write_amplification(status), device,
         status->full ? "FULL" : "no", (unsigned long long)objects,
         (unsigned long long)status->tombstones, (unsigned long long)status->puts,
         (unsigned long long)status->gets, (unsigned long long)status->deletes,
@@ -113,12 +127,13 @@ static void print_status(const struct view *view, const struct counts *counts)
         printf(", leases of %u ms, balancing %s", config->lease_ms,
                cluster_balance_name(config->balance));
     printf("\n\n");
-    printf("%6s  %-6s  %-10s  %-4s  %5s  %8s %8s %9s %8s %8s %8s %6s  %-4s  %11s %11s  %11s %11s "
-           "%9s %9s  "
-           "%7s %7s %8s  %8s  %9s\n",
-           "server", "fabric", "durability", "pm", "load", "segments", "free", "committed",
-           "live MiB", "dead MiB", "cleaned", "w-amp", "full", "objects", "tombstones", "puts",
-           "gets", "deletes", "syncs", "workers", "digests", "reactors", "lease ms", "uptime");
+    printf(
+        "%6s  %-6s  %-10s  %-4s  %5s  %8s %8s %9s %8s %8s %8s %6s %6s  %-4s  %11s %11s  %11s %11s "
+        "%9s %9s  "
+        "%7s %7s %8s  %8s  %9s\n",
+        "server", "fabric", "durability", "pm", "load", "segments", "free", "committed", "live MiB",
+        "dead MiB", "cleaned", "w-amp", "device", "full", "objects", "tombstones", "puts", "gets",
+        "deletes", "syncs", "workers", "digests", "reactors", "lease ms", "uptime");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error)
@@ -132,7 +147,10 @@ static void print_status(const struct view *view, const struct counts *counts)
         "4 MiB. Committed: segments that are full, and all in them is on all "
         "replicas. Live: entries that the index names; dead: the rest of full segments. Cleaned: "
         "segments made free again. W-amp: bytes written into PM, by cleaning and zeroing too, "
-        "for each byte of a write, in whole segments. Objects: index items of all replicas that "
+        "for each byte of a write, in whole segments. Device: bytes that an Optane DIMM would "
+        "write to its "
+        "media for each of those, by its model (off: wear-model is; rowan-dlwa shows more). "
+        "Objects: index items of all replicas that "
         "the server holds, deleted keys included. Tombstones: deleted keys; they go when all "
         "replicas "
         "have closed the segments that hold them, and no older version is left. Lease ms: how long "

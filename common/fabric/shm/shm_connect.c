@@ -242,6 +242,25 @@ static void step_connect(struct shm_conn *conn)
     conn->base.state = CONN_GREETING;
 }
 
+/* From now on the owner's ring tells of our stores. */
+static int welcome_tap(struct shm_conn *conn, const struct shm_welcome *welcome, struct gift *gift,
+                       struct pm **pm)
+{
+    const uint32_t sender = conn_tap_sender(&conn->endpoint->base.base.identity);
+    void *ring;
+    int error;
+
+    if (welcome->tap_bytes != pm_tap_bytes())
+        return ROWAN_EFORMAT;
+    error = memory_map(gift->fds[WELCOME_ZONE_FDS], pm_tap_bytes(), &ring);
+    if (error)
+        return error;
+    error = pm_tap_join(*pm, ring, sender, pm);
+    if (error)
+        munmap(ring, pm_tap_bytes());
+    return error;
+}
+
 static int welcome_zone(struct shm_conn *conn, const struct shm_welcome *welcome, struct gift *gift)
 {
     void *control;
@@ -261,7 +280,10 @@ static int welcome_zone(struct shm_conn *conn, const struct shm_welcome *welcome
     if (error)
         goto fail_unmap;
     gift->fds[3] = -1;
-    error = shm_rowan_create(conn, control, welcome->zone_depth, welcome->zone_sender, pm);
+    if (welcome->tap_bytes > 0)
+        error = welcome_tap(conn, welcome, gift, &pm);
+    if (!error)
+        error = shm_rowan_create(conn, control, welcome->zone_depth, welcome->zone_sender, pm);
     if (error)
         goto fail_close;
     conn->base.base.has_zone = true;
@@ -272,6 +294,13 @@ fail_close:
 fail_unmap:
     munmap(control, zone_control_bytes(welcome->zone_depth));
     return error;
+}
+
+static unsigned welcome_fds(const struct shm_welcome *welcome)
+{
+    if (!welcome->has_zone)
+        return WELCOME_FDS;
+    return welcome->tap_bytes > 0 ? WELCOME_TAP_FDS : WELCOME_ZONE_FDS;
 }
 
 static int welcome_take(struct shm_conn *conn, const struct shm_welcome *welcome, struct gift *gift)
@@ -285,7 +314,7 @@ static int welcome_take(struct shm_conn *conn, const struct shm_welcome *welcome
         return error;
     if (welcome->error)
         return greeting_refusal(welcome->error);
-    if (gift->count != (welcome->has_zone ? WELCOME_ZONE_FDS : WELCOME_FDS))
+    if (gift->count != welcome_fds(welcome))
         return ROWAN_EFORMAT;
     error = greeting_unpack(conn->base.base.endpoint, &welcome->identity, &conn->base.peer);
     if (!error)
@@ -386,7 +415,7 @@ static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, stru
 static int welcome_send(struct shm_conn *conn, int answer)
 {
     const struct shm_endpoint *endpoint = conn->endpoint;
-    int fds[WELCOME_ZONE_FDS] = {endpoint->door_fd, endpoint->event_fd};
+    int fds[SHM_MAX_FDS] = {endpoint->door_fd, endpoint->event_fd};
     unsigned fd_count = answer ? 0 : WELCOME_FDS;
     struct shm_welcome welcome = {.magic = SHM_MAGIC,
                                   .layouts = LAYOUTS,
@@ -406,6 +435,10 @@ static int welcome_send(struct shm_conn *conn, int answer)
         fds[WELCOME_FDS] = endpoint->zone->control_fd;
         fds[WELCOME_FDS + 1] = pm->fd;
         fd_count = WELCOME_ZONE_FDS;
+        if (conn->base.layout >= VERSION_SHM_TAP && pm_tap_fd(pm) >= 0) {
+            welcome.tap_bytes = pm_tap_bytes();
+            fds[fd_count++] = pm_tap_fd(pm);
+        }
     }
     return socket_send(conn->socket_fd, &welcome, sizeof welcome, fds, fd_count);
 }

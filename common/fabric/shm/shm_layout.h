@@ -176,7 +176,7 @@ struct shm_hello {
 };
 
 /* Acceptor to connector. Descriptors: doorbell, eventfd; with a zone also its control block and its
- * PM. None when `error` is not 0. */
+ * PM; then, in layouts from VERSION_SHM_TAP on and if that PM has one, the ring of its tap. None when `error` is not 0. */
 struct shm_welcome {
     uint64_t magic;
     struct greeting_layouts layouts;
@@ -189,10 +189,11 @@ struct shm_welcome {
     uint32_t durability; /* enum pm_durability */
     uint64_t pm_offset;  /* in the file */
     uint64_t pm_bytes;
-    uint64_t reserved[4];
+    uint64_t tap_bytes; /* of the ring; 0: there is none */
+    uint64_t reserved[3];
 };
 
-enum { HELLO_FDS = 3, WELCOME_FDS = 2, WELCOME_ZONE_FDS = 4, SHM_MAX_FDS = 4 };
+enum { HELLO_FDS = 3, WELCOME_FDS = 2, WELCOME_ZONE_FDS = 4, WELCOME_TAP_FDS = 5, SHM_MAX_FDS = 5 };
 
 static_assert(sizeof(struct shm_doorbell) == 128 + SHM_MAX_CONNS / 8, "shared layout");
 static_assert(sizeof(struct shm_ring) == 192, "shared layout");

@@ -75,6 +75,9 @@ struct tcp_landing {
 
     struct receipt receipt;
 
+    struct pm *pm; /* the zone's, as that sender's */
+    struct pm_view view;
+
     uint8_t head[TCP_FRAME_HEAD_BYTES];
 };
 
@@ -175,6 +178,8 @@ int landing_create(struct tcp_conn *conn)
     if (!conn->landing)
         return ROWAN_ENOMEM;
     conn->landing->head_need = sizeof(struct tcp_frame_head);
+    conn->landing->pm = pm_tap_view(endpoint->zone->base.pm, conn_tap_sender(&conn->base.peer),
+                                    &conn->landing->view);
     endpoint->zone_members++;
     return 0;
 }
@@ -324,9 +329,9 @@ static size_t take_block(struct tcp_conn *conn, const uint8_t *source, size_t by
     part = bytes < left ? (uint32_t)bytes : left;
     arrival_begins();
     if (source)
-        pm_store(zone->base.pm, offset, source, part);
+        pm_store(landing->pm, offset, source, part);
     else
-        pm_flush(zone->base.pm, offset, part);
+        pm_flush(landing->pm, offset, part);
     arrival_ends();
     landing->cut_offset = offset + part;
     landing->cut_segment = segment;

@@ -205,8 +205,9 @@ static bool is_sealed(struct verbs_zone *zone)
         verbs_zone_wake_at(zone, at_ns + 1);
         return false;
     }
-    verbs_zone_landed(zone, zone_segment(&zone->base, zone->base.sealed)->offset,
-                      FABRIC_SEGMENT_BYTES);
+    const uint64_t offset = zone_segment(&zone->base, zone->base.sealed)->offset;
+    pm_tap_note(zone->base.pm, offset, FABRIC_SEGMENT_BYTES); /* no completion told of its blocks */
+    verbs_zone_landed(zone, offset, FABRIC_SEGMENT_BYTES);
     return true;
 }
 

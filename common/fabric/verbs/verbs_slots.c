@@ -263,8 +263,10 @@ static void handle_completion(struct verbs_zone *zone, struct shared *shared,
 
     if (place < shared->handed) {
         count_completion(zone, shared, zone_segment(&zone->base, segment), segment);
-        if (wc->status == IBV_WC_SUCCESS)
+        if (wc->status == IBV_WC_SUCCESS) {
+            pm_tap_note(zone->base.pm, slot_offset(zone, place), wc->byte_len);
             verbs_zone_landed(zone, slot_offset(zone, place), wc->byte_len);
+        }
     } /* 4 */
     if (wc->status == IBV_WC_SUCCESS)
         return;

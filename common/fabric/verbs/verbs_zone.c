@@ -67,7 +67,7 @@ void verbs_zone_landed(struct verbs_zone *zone, uint64_t offset, uint32_t bytes)
 {
     if (!zone->writes_back)
         return;
-    pm_flush(zone->base.pm, offset, bytes);
+    pm_flush(pm_tap_beneath(zone->base.pm), offset, bytes);
     zone->unfenced = true;
 }
 

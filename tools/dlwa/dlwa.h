@@ -1,0 +1,66 @@
+/* dlwa.h - rowan-dlwa: how many bytes persistent memory writes to its media for those it is asked to write. One sample is
+ * what a source counts for each of its units (DIMM or server), since some beginning or between two looks; report.c
+ * shows it.
+ */
+#ifndef DLWA_DLWA_H
+#define DLWA_DLWA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/tool.h"
+
+enum { DLWA_MAX_ROWS = 256, DLWA_WHY_BYTES = 200 };
+
+struct dlwa_settings {
+    bool model, ipmctl, json;
+    const char *before, *after; /* files with what ipmctl printed */
+    uint64_t counters;          /* enum dlwa_counters */
+    const char *cm, *dir, *user, *secret_file;
+    uint64_t timeout_ms, count, dimms, endurance_pbw;
+    const char *interval, *seconds, *svg;
+    double interval_s, seconds_s; /* of the texts; 0: not given */
+};
+
+enum dlwa_counters { COUNTERS_POWER_CYCLE, COUNTERS_LIFETIME };
+
+struct dlwa_row {
+    char name[32];
+    bool off;         /* does not answer, or has no model: nothing else counts */
+    const char *note; /* why, or what more there is to say; static; NULL: nothing */
+    uint64_t origin;  /* of the counts: of two rows with other ones no difference can be told */
+    uint64_t request_bytes, media_bytes;
+    uint64_t clean_request_bytes, clean_media_bytes; /* of these, by cleaning */
+    uint64_t table_request_bytes, table_media_bytes; /* and for tables */
+    uint64_t lost;                                   /* writes that the model missed */
+    double seconds;                                  /* that these took; 0: not known */
+    uint32_t dimms;                                  /* that they went to */
+};
+
+struct dlwa_sample {
+    const char *unit; /* "dimm" | "server" */
+    uint32_t count;
+    struct dlwa_row rows[DLWA_MAX_ROWS];
+};
+
+/* A source fills a sample with counts since its beginning. False: a sentence was printed on standard error. */
+typedef bool dlwa_look(void *source, struct dlwa_sample *out);
+
+/* report_run: shows one sample, or with an interval the differences between samples, `count` of them (0: until standard
+ * output ends, or a signal). Returns the exit code. */
+int report_run(const struct dlwa_settings *settings, dlwa_look *look, void *source);
+
+/* report_difference: `after` less `before`, which took `seconds` (0: not known). False, and `why`: they are not of the same
+ * units, or counts went back. A unit whose counts began anew between the two has no difference and says so. */
+bool report_difference(const struct dlwa_sample *before, const struct dlwa_sample *after,
+                       double seconds, struct dlwa_sample *out, char why[DLWA_WHY_BYTES]);
+
+int report_print(const struct dlwa_settings *settings, const struct dlwa_sample *sample);
+
+/* The commands. Each returns the exit code. */
+int dlwa_model(const struct dlwa_settings *settings);
+int dlwa_device(const struct dlwa_settings *settings);
+int dlwa_cluster(const struct dlwa_settings *settings);
+
+#endif
