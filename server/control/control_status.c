@@ -197,6 +197,11 @@ void control_status_send(struct control *control, struct control_link *link, uin
 #define REFUSED  "What was refused for want of a login or of a right."
 #define STARTS   "While the server starts: segments that it scans, and of these, how many are done."
 
+#define REQUEST_BYTES                                                                              \
+    "Bytes written to PM in requests of 64 B, as wear-model counts them; 0 while that is off."
+#define MEDIA_BYTES                                                                                \
+    "Bytes that the model of the device wrote to its media for them, in lines of 256 B."
+
 /* Offsets in a Rowan__ServerStatus, of 64-bit fields: those of `image`, too. */
 static const struct metric status_metrics[] = {
     GAUGE("rowan_term", "Term of the configuration in force.", term),
@@ -256,6 +261,12 @@ static const struct metric status_metrics[] = {
     GAUGE("rowan_filling_waits", "Filling replicas that wait for memory or space.", fill_waits),
     PART("rowan_start_segments", STARTS, "part=\"all\"", start_segments),
     PART("rowan_start_segments", STARTS, "part=\"scanned\"", start_scanned),
+    ROW("rowan_pm_request_bytes_total", REQUEST_BYTES, "", METRIC_COUNTER, wear_request_bytes, 0),
+    ROW("rowan_pm_media_bytes_total", MEDIA_BYTES, "", METRIC_COUNTER, wear_media_bytes, 0),
+    ROW("rowan_pm_cleaning_request_bytes_total", "Of the request bytes, those of cleaning.", "",
+        METRIC_COUNTER, wear_clean_request_bytes, 0),
+    ROW("rowan_pm_cleaning_media_bytes_total", "Of the media bytes, those of cleaning.", "",
+        METRIC_COUNTER, wear_clean_media_bytes, 0),
     ROW("rowan_refused_total", REFUSED, "what=\"login\"", METRIC_COUNTER, refused_logins, 0),
     ROW("rowan_refused_total", REFUSED, "what=\"request\"", METRIC_COUNTER, refused_requests, 0),
 };

@@ -23,7 +23,7 @@ FIRED = set()
 
 def before():
     global programs, watch, cluster
-    names = ("main", "single", "small")
+    names = ("main", "senders", "single", "small")
     try:
         programs = prometheus.fetch(os.path.join(SOURCE, "build", "packages"))
     except packages.Unavailable as error:
@@ -34,7 +34,7 @@ def before():
         programs, os.path.join(scratch(), "prometheus"), rules,
         [os.path.join(scratch(), name, "prometheus.json") for name in names],
     )  # fmt: skip
-    cluster = Watched("main", "--fabric", "tcp")  # over shm a backup that is stopped delays nobody
+    cluster = Watched("main", "--fabric", "tcp", "--wear-model", "on")  # over shm a backup that is stopped delays nobody
 
 
 def after():
@@ -140,6 +140,18 @@ def no_manager_raises_the_alarm():
     tap.equal(code, 503)
     tap.contains(text, "not ready: the server holds no lease")
     tap.equal(prometheus.get(cluster.targets["1"], "/healthz"), (200, "ok\n"))
+
+
+@tap.case
+def many_small_streams_raise_the_alarm():
+    senders = Watched("senders", "--workers", "64", "--pm-bytes", "2G", "--wear-model", "log-per-sender")
+    load = senders.load("load", "--connections", "32", "--depth", "4", "--rate", "1000")
+    try:
+        fires("RowanWearsMemory")
+    finally:
+        load.kill()
+        load.wait()
+    senders.stop()
 
 
 @tap.case
