@@ -2,6 +2,7 @@
 """What a person looks at: `rowan top` while a server fails and comes back, `rowan slow`, and `rowan trace` of a key
 before and after. ROWAN_RECORDING=FILE keeps the frames of the failover."""
 
+import atexit
 import os
 import pty
 import re
@@ -57,6 +58,7 @@ class Recording:
             self.child = subprocess.Popen([program("rowan"), "--dir", cluster.directory, "top", *words],
                                           stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
                                           env=environment())  # fmt: skip
+        atexit.register(self.child.kill)  # of a case that failed
         self.passed = 0
 
     def frames(self):
@@ -194,6 +196,7 @@ class Terminal:
         self.before = termios.tcgetattr(self.slave)
         self.child = subprocess.Popen([program("rowan"), "--dir", cluster.directory, "top"], stdin=self.slave,
                                       stdout=self.slave, stderr=self.slave, env=environment())  # fmt: skip
+        atexit.register(self.child.kill)
         self.shown = b""
 
     def read_until(self, condition):
