@@ -47,9 +47,10 @@ struct trace_row {
 };
 
 struct traces {
-    uint64_t minute;                     /* of the row `current` */
-    uint32_t current;                    /* the other one is of the minute before */
-    uint64_t total_ns[2][TRACE_SLOWEST]; /* of `rows`; 0: free */
+    uint64_t minute;
+    uint32_t
+        current; /* of the two sets of rows that of `minute`; the other one is of the minute before */
+    uint64_t total_ns[2][TRACE_SLOWEST]; /* of the rows; 0: free */
     struct trace_row rows[2][TRACE_SLOWEST];
     _Atomic uint64_t gets[TRACE_BUCKETS], writes[TRACE_BUCKETS]; /* since the start */
 };

@@ -40,7 +40,7 @@ static enum verdict judge(const struct trace *trace, uint32_t replica)
         return NO_ANSWER;
     if (is->damaged)
         return DAMAGED;
-    if (is->version == trace->newest)
+    if (is->version == trace->newest && (is->found || !is->incomplete))
         return SAME;
     if (is->upto < trace->newest || is->incomplete)
         return BEHIND;
@@ -218,7 +218,6 @@ static int print_json(const struct trace *trace)
 /* A sentence for what is not well. */
 static int conclude(const struct trace *trace)
 {
-    const uint32_t silent = count(trace, NO_ANSWER);
     for (uint32_t i = 0; i < trace->count; i++) {
         if (judge(trace, i) == NO_ANSWER)
             return tool_say("trace: server %u: %s", trace->servers[i], view_why(&trace->calls[i]));
@@ -227,7 +226,12 @@ static int conclude(const struct trace *trace)
         return tool_say("trace: an entry of the key is damaged");
     if (count(trace, DIFFERS) > 0)
         return tool_say("trace: the replicas differ: rowan verify compares all of them");
-    if (silent == 0 && trace->newest == 0)
+    if (trace->newest == 0 && count(trace, BEHIND) > 0)
+        return tool_say(
+            "trace: \"%s\": not found, but something is still on its way to the shard: ask "
+            "again",
+            trace->key);
+    if (trace->newest == 0)
         return tool_say("trace: \"%s\": %s", trace->key, error_sentence(ROWAN_ENOTFOUND));
     return EXIT_DONE;
 }
