@@ -27,7 +27,7 @@ int server_wear_create(const struct server_common *common, enum server_wear_mode
                        struct server_wear **out);
 void server_wear_destroy(struct server_wear *wear);
 
-/* A poll_function: reads a bounded number of records. */
+/* A poll_function: reads a bounded number of requests. */
 enum poll_result server_wear_poll(void *wear, uint64_t now_ns, uint64_t *wake_ns);
 
 /* server_wear_report: reads what is there, then fills the wear fields. NULL: they stay 0. */
