@@ -4,11 +4,11 @@
  * sectors of lines. In an open line it merges. A line whose four sectors are all written goes to the media at once, in one
  * write, and frees its place. A line that is not open takes a place, and if there is none, an open line, chosen at random,
  * goes to the media as it is: 256 bytes by a read-modify-write. Random replacement is what measurements found (Xiang et al.,
- * EuroSys 2022, section 3: the hit ratio of partial writes falls gradually, not at once), and that full lines leave first.
+ * EuroSys 2022: the hit ratio of partial writes falls gradually, not at once), and that full lines leave first.
  *
  * WEAR_LINES_PER_DIMM is calibrated: with three DIMMs, 144 streams in turn, all at the beginning of a line, must give the
  * amplification of the paper's Figure 2, 2.48 for writes of 64 B and 1.58 for 128 B, and fewer than 90 next to none. 38 lines
- * (9.5 KiB) give 2.58 and 1.52. That is less than the 16 KiB that Yang et al. (FAST 2020) and the 12 KiB that Xiang et al.
+ * (9.5 KiB) give 2.59 and 1.52. That is less than the 16 KiB that Yang et al. (FAST 2020) and the 12 KiB that Xiang et al.
  * found by probing: where streams are remote, writes arrive out of turn, and part of the buffer may serve reads. Lines of
  * several DIMMs are one pool here: streams are interleaved over the DIMMs 4 KiB by 4 KiB, and the model knows of no
  * imbalance that this leaves. It knows nothing of time, of wear levelling, nor of the caches of the processor: it
