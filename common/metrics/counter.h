@@ -25,9 +25,9 @@ static inline void counter_add(struct counter *counter, uint64_t more)
     counter_set(counter, counter_get(counter) + more);
 }
 
-/* Durations: counts by powers of two. Bucket i has those below 2^(LATENCIES_FIRST + i) ns, and not in an earlier one; the
- * last one has no bound. */
-enum { LATENCIES_FIRST = 10, LATENCIES_BUCKETS = 26 };
+/* Durations, counted in buckets: the first has those below 2^LATENCIES_FIRST ns, each power of two from there on is divided into
+ * four, the last one has the rest (above 34 s). */
+enum { LATENCIES_FIRST = 10, LATENCIES_POWERS = 25, LATENCIES_BUCKETS = 4 * LATENCIES_POWERS + 2 };
 
 struct latencies {
     struct counter counts[LATENCIES_BUCKETS];
@@ -37,12 +37,27 @@ struct latencies {
 /* `count` operations of that duration. */
 static inline void latencies_add(struct latencies *latencies, uint64_t ns, uint32_t count)
 {
-    const int bits = 64 - __builtin_clzll(ns | 1);
-    const int bucket = bits <= LATENCIES_FIRST                          ? 0
-                       : bits < LATENCIES_FIRST + LATENCIES_BUCKETS - 1 ? bits - LATENCIES_FIRST
-                                                                        : LATENCIES_BUCKETS - 1;
+    uint32_t bucket = 0;
+    if (ns >> (LATENCIES_FIRST + LATENCIES_POWERS))
+        bucket = LATENCIES_BUCKETS - 1;
+    else if (ns >> LATENCIES_FIRST) {
+        const uint32_t power = 63 - (uint32_t)__builtin_clzll(ns);
+        bucket = 4 * (power - LATENCIES_FIRST) + (uint32_t)(ns >> (power - 2)) - 3;
+    }
     counter_add(&latencies->counts[bucket], count);
     counter_add(&latencies->sum_ns, ns * count);
+}
+
+/* The longest duration that counts in the bucket. */
+static inline uint64_t latencies_most_ns(uint32_t bucket)
+{
+    if (bucket == LATENCIES_BUCKETS - 1)
+        return UINT64_MAX;
+    if (bucket == 0)
+        return (UINT64_C(1) << LATENCIES_FIRST) - 1;
+    return ((uint64_t)(4 + bucket % 4 + (bucket % 4 == 0 ? 4 : 0))
+            << (LATENCIES_FIRST - 2 + (bucket - 1) / 4)) -
+           1;
 }
 
 #endif

@@ -92,14 +92,15 @@ static void print_histogram(FILE *out, const struct metrics *metrics, uint32_t s
                             const struct metric *metric)
 {
     uint64_t count = 0;
-    for (int i = 0; i < LATENCIES_BUCKETS; i++) {
+    for (uint32_t i = 0; i < LATENCIES_BUCKETS; i++) {
         char bound[32] = "le=\"+Inf\"";
+        count +=
+            sum(metrics, set,
+                metric->offset + offsetof(struct latencies, counts) + i * sizeof(struct counter));
+        if (i % 4 != 0 && i < LATENCIES_BUCKETS - 1)
+            continue; /* a line for each power of two */
         if (i < LATENCIES_BUCKETS - 1)
-            snprintf(bound, sizeof bound, "le=\"%.9g\"",
-                     (double)(UINT64_C(1) << (LATENCIES_FIRST + i)) / 1e9);
-        count += sum(metrics, set,
-                     metric->offset + offsetof(struct latencies, counts) +
-                         (size_t)i * sizeof(struct counter));
+            snprintf(bound, sizeof bound, "le=\"%.9g\"", (double)(latencies_most_ns(i) + 1) / 1e9);
         print_name(out, metric, &metrics->sets[set], "_bucket", bound);
         fprintf(out, "%llu\n", (unsigned long long)count);
     }

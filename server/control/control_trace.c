@@ -81,13 +81,15 @@ static void tell_operation(const struct control *control, const struct traced *t
     }
 }
 
+/* Of all operations, not only those that were followed. */
 static void add_counts(const struct control *control, uint64_t *gets, uint64_t *writes)
 {
     for (uint32_t i = 0; i < control->options.workers; i++) {
-        const struct traces *traces = worker_traces(control->workers[i]);
-        for (uint32_t at = 0; at < TRACE_BUCKETS; at++) {
-            gets[at] += atomic_load_explicit(&traces->gets[at], memory_order_relaxed);
-            writes[at] += atomic_load_explicit(&traces->writes[at], memory_order_relaxed);
+        const struct latencies *latencies = worker_counts(control->workers[i])->latencies;
+        for (uint32_t type = MESSAGE_GET; type <= WORKER_KINDS; type++) {
+            uint64_t *counts = type == MESSAGE_GET ? gets : writes;
+            for (uint32_t at = 0; at < LATENCIES_BUCKETS; at++)
+                counts[at] += counter_get(&latencies[type - 1].counts[at]);
         }
     }
 }
@@ -96,7 +98,8 @@ void control_slow_send(struct control *control, struct control_link *link, uint3
 {
     struct told told[SLOWEST_TOLD];
     Rowan__SlowOperation *list[SLOWEST_TOLD];
-    uint64_t bounds[TRACE_BUCKETS], gets[TRACE_BUCKETS] = {0}, writes[TRACE_BUCKETS] = {0};
+    uint64_t bounds[LATENCIES_BUCKETS], gets[LATENCIES_BUCKETS] = {0},
+                                        writes[LATENCIES_BUCKETS] = {0};
     Rowan__SlowAre body = ROWAN__SLOW_ARE__INIT;
     struct gathered *all = gather(control);
     if (!all) {
@@ -108,14 +111,16 @@ void control_slow_send(struct control *control, struct control_link *link, uint3
         list[body.n_operations++] = &told[i].body;
     }
     add_counts(control, gets, writes);
-    for (uint32_t i = 0; i < TRACE_BUCKETS; i++)
-        bounds[i] = trace_bucket_ns(i);
+    for (uint32_t i = 0; i < LATENCIES_BUCKETS; i++)
+        bounds[i] = latencies_most_ns(i);
+    for (uint32_t i = 0; i < control->options.workers; i++)
+        body.followed += counter_get(&worker_traces(control->workers[i])->followed);
     body.one_in = atomic_load_explicit(&control->common->trace_one_in, memory_order_relaxed);
     body.operations = list;
     body.latency_ns = bounds;
     body.gets = gets;
     body.writes = writes;
-    body.n_latency_ns = body.n_gets = body.n_writes = TRACE_BUCKETS;
+    body.n_latency_ns = body.n_gets = body.n_writes = LATENCIES_BUCKETS;
     control_send(link, tag, &CONTROL_MESSAGE(SLOW_ARE, slow_are, &body));
     free(all);
 }

@@ -4,27 +4,8 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "proto/message.h"
 
-enum { SUB_BITS = 2, SUB_COUNT = 1 << SUB_BITS, TRIES = 4 };
-
-/* Each power of two is divided into SUB_COUNT buckets, as in common/base/histogram.c. */
-static uint32_t bucket_of(uint64_t ns)
-{
-    if (ns < SUB_COUNT)
-        return (uint32_t)ns;
-    const uint32_t shift = 63 - (uint32_t)__builtin_clzll(ns) - SUB_BITS;
-    const uint32_t bucket = (shift << SUB_BITS) + (uint32_t)(ns >> shift);
-    return bucket < TRACE_BUCKETS ? bucket : TRACE_BUCKETS - 1;
-}
-
-uint64_t trace_bucket_ns(uint32_t bucket)
-{
-    if (bucket < 2 * SUB_COUNT)
-        return bucket;
-    const uint32_t shift = (bucket >> SUB_BITS) - 1;
-    return ((uint64_t)(bucket - (shift << SUB_BITS) + 1) << shift) - 1;
-}
+enum { TRIES = 4 };
 
 /* Stores of the words are releases, loads acquires: who sees one of a change sees the odd number as well. */
 static void write_row(struct trace_row *row, const struct trace *trace)
@@ -72,10 +53,7 @@ static void turn(struct traces *traces, uint64_t minute)
 
 void traces_add(struct traces *traces, const struct trace *trace)
 {
-    _Atomic uint64_t *count = trace->type == MESSAGE_GET ? traces->gets : traces->writes;
-    count += bucket_of(trace->total_ns);
-    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    counter_add(&traces->followed, 1);
     turn(traces, trace->end_ns / (60 * NS_PER_S));
     uint64_t *totals = traces->total_ns[traces->current];
     uint32_t least = 0;

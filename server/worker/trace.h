@@ -1,5 +1,5 @@
 /* trace.h - what is kept of the operations that a worker samples (worker_trace.h): of the slowest of this minute and of the
- * one before how long each step took, and of all how many took how long.
+ * one before how long each step took.
  *
  * One thread adds, any thread reads. A row is a sequence number, odd while it changes, and words (Boehm, Can Seqlocks Get
  * Along With Programming Language Memory Models, 2012), so that nobody waits for a reader.
@@ -11,13 +11,13 @@
 #include <stdint.h>
 
 #include "common/cluster/cluster.h"
+#include "common/metrics/counter.h"
 
 enum {
     TRACE_KEY_BYTES = 32, /* of a key the first so many are kept */
     TRACE_BACKUPS = CLUSTER_MAX_REPLICAS - 1,
     TRACE_SLOWEST = 16, /* of a minute */
     TRACE_ROWS = 2 * TRACE_SLOWEST,
-    TRACE_BUCKETS = 128, /* up to 7 s, each at most a quarter wider than the one before */
 };
 
 /* An operation that is over. Times in nanoseconds since it arrived; 0: that did not happen. */
@@ -52,7 +52,7 @@ struct traces {
         current; /* of the two sets of rows that of `minute`; the other one is of the minute before */
     uint64_t total_ns[2][TRACE_SLOWEST]; /* of the rows; 0: free */
     struct trace_row rows[2][TRACE_SLOWEST];
-    _Atomic uint64_t gets[TRACE_BUCKETS], writes[TRACE_BUCKETS]; /* since the start */
+    struct counter followed; /* since the start */
 };
 
 /* traces_add: the thread that owns them. */
@@ -60,8 +60,5 @@ void traces_add(struct traces *traces, const struct trace *trace);
 
 /* traces_read: what is there, in no order; returns how many. Left out is what changes just now. Any thread. */
 uint32_t traces_read(const struct traces *traces, struct trace out[TRACE_ROWS]);
-
-/* trace_bucket_ns: the longest time that counts in that bucket; beyond the last one all do. */
-uint64_t trace_bucket_ns(uint32_t bucket);
 
 #endif

@@ -48,7 +48,8 @@ SERVER = {
     "server/worker": OWNERS,
     "server/digest": OWNERS,
     "server/clean": OWNERS | {"server/worker"},
-    "server/control": OWNERS | {"server/worker", "server/digest", "server/clean"},
+    "server/wear": STORES | {"server/common.h"},
+    "server/control": OWNERS | {"server/worker", "server/digest", "server/clean", "server/wear"},
 }
 ALLOWED = {
     "proto": set(),

@@ -123,19 +123,14 @@ static int print_json(const struct admin_status *slow, const struct row *rows, s
         json_array_append_new(operations, operation_json(&rows[i]));
     for (uint32_t i = 0; i < slow->config->member_count; i++) {
         const struct admin_call *call = &slow->calls[i];
-        uint64_t followed = 0;
-        for (size_t at = 0; !call->error && at < call->reply->slow_are->n_gets; at++)
-            followed += call->reply->slow_are->gets[at];
-        for (size_t at = 0; !call->error && at < call->reply->slow_are->n_writes; at++)
-            followed += call->reply->slow_are->writes[at];
-        json_array_append_new(servers, call->error
-                                           ? json_pack("{s:i, s:s}", "server",
-                                                       (int)slow->config->members[i].server,
-                                                       "error", error_name(call->error))
-                                           : json_pack("{s:i, s:i, s:I}", "server",
-                                                       (int)slow->config->members[i].server,
-                                                       "one_in", (int)call->reply->slow_are->one_in,
-                                                       "followed", (json_int_t)followed));
+        json_array_append_new(
+            servers,
+            call->error
+                ? json_pack("{s:i, s:s}", "server", (int)slow->config->members[i].server, "error",
+                            error_name(call->error))
+                : json_pack("{s:i, s:i, s:I}", "server", (int)slow->config->members[i].server,
+                            "one_in", (int)call->reply->slow_are->one_in, "followed",
+                            (json_int_t)call->reply->slow_are->followed));
     }
     return tool_print_json(json_pack("{s:o, s:o}", "servers", servers, "operations", operations));
 }

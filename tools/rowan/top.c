@@ -21,18 +21,18 @@ enum {
 #define LOOK_NS   (100 * NS_PER_MS) /* how often keys are looked for */
 
 /* A server's counters, as it told them last. They begin again with each of its incarnations. */
-struct counters {
+struct rates {
     uint64_t puts, gets, deletes;
 };
 
 struct seen {
     uint32_t server; /* 0: free */
     uint64_t incarnation, at_ns, latencies_of;
-    struct counters counters, rates; /* a second, between the last two answers */
+    struct rates counters, rates; /* a second, between the last two answers */
     uint64_t get_counts[BUCKETS], write_counts[BUCKETS]; /* how many, by bucket */
 };
 
-struct latencies {
+struct times {
     size_t buckets;
     uint64_t bounds[BUCKETS], count[BUCKETS], all;
 };
@@ -42,7 +42,7 @@ struct top {
     struct admin_status slow;
     uint64_t interval_ns, frames; /* 0: without end */
     struct seen seen[CLUSTER_MAX_MEMBERS];
-    struct latencies gets, writes; /* of this frame */
+    struct times gets, writes; /* of this frame */
 };
 
 /* --- what changed since the last frame --- */
@@ -69,21 +69,20 @@ static uint64_t rate(uint64_t now, uint64_t before, uint64_t ns)
 
 static void note_counters(struct seen *seen, const Rowan__ServerStatus *status, uint64_t now_ns)
 {
-    const struct counters now = {status->puts, status->gets, status->deletes};
+    const struct rates now = {status->puts, status->gets, status->deletes};
     const bool again = seen->incarnation == status->incarnation;
-    const struct counters before = again ? seen->counters : (struct counters){0};
+    const struct rates before = again ? seen->counters : (struct rates){0};
     const uint64_t ns =
         seen->at_ns ? now_ns - seen->at_ns : 0; /* 0: there is nothing to compare with */
-    seen->rates =
-        (struct counters){rate(now.puts, before.puts, ns), rate(now.gets, before.gets, ns),
-                          rate(now.deletes, before.deletes, ns)};
+    seen->rates = (struct rates){rate(now.puts, before.puts, ns), rate(now.gets, before.gets, ns),
+                                 rate(now.deletes, before.deletes, ns)};
     seen->counters = now;
     seen->incarnation = status->incarnation;
     seen->at_ns = now_ns;
 }
 
 /* Adds what is new in `now` to `sum`, and keeps it; the first time nothing is. */
-static void note_times(struct latencies *sum, uint64_t *before, const uint64_t *now, bool first)
+static void note_times(struct times *sum, uint64_t *before, const uint64_t *now, bool first)
 {
     for (size_t i = 0; i < sum->buckets; i++) {
         const uint64_t more = first ? 0 : now[i] >= before[i] ? now[i] - before[i] : now[i];
@@ -93,7 +92,7 @@ static void note_times(struct latencies *sum, uint64_t *before, const uint64_t *
     }
 }
 
-static void note_latencies(struct top *top, struct seen *seen, const Rowan__SlowAre *are)
+static void note_all_times(struct top *top, struct seen *seen, const Rowan__SlowAre *are)
 {
     const size_t count = are->n_latency_ns < BUCKETS ? are->n_latency_ns : BUCKETS;
     const bool first = seen->latencies_of == 0;
@@ -114,14 +113,14 @@ static void note_latencies(struct top *top, struct seen *seen, const Rowan__Slow
 static void note_answers(struct top *top, uint64_t now_ns)
 {
     const struct cluster_config *config = top->view.status.config;
-    top->gets = top->writes = (struct latencies){0};
+    top->gets = top->writes = (struct times){0};
     for (uint32_t i = 0; i < config->member_count; i++) {
         struct seen *seen = find_seen(top, config->members[i].server);
-        seen->rates = (struct counters){0};
+        seen->rates = (struct rates){0};
         if (!top->view.status.calls[i].error)
             note_counters(seen, top->view.status.calls[i].reply->server_status, now_ns);
         if (!top->view.status.calls[i].error && !top->slow.calls[i].error)
-            note_latencies(top, seen, top->slow.calls[i].reply->slow_are);
+            note_all_times(top, seen, top->slow.calls[i].reply->slow_are);
     }
 }
 
@@ -138,7 +137,7 @@ static const char *short_number(uint64_t number, char text[NUMBER_BYTES])
     return text;
 }
 
-static double quantile_us(const struct latencies *latencies, double quantile)
+static double quantile_us(const struct times *latencies, double quantile)
 {
     uint64_t below = 0;
     size_t i = 0;
@@ -148,7 +147,7 @@ static double quantile_us(const struct latencies *latencies, double quantile)
     return latencies->buckets ? (double)latencies->bounds[i] / (double)NS_PER_US : 0;
 }
 
-static void draw_latency(FILE *out, const char *what, const struct latencies *latencies)
+static void draw_latency(FILE *out, const char *what, const struct times *latencies)
 {
     if (latencies->all == 0)
         fprintf(out, "  %s -", what);
@@ -162,14 +161,14 @@ static void draw_head(FILE *out, struct top *top)
 {
     const struct cluster_config *config = top->view.status.config;
     const char *leader = admin_leader(top->view.admin);
-    struct counters sum = {0};
+    struct rates sum = {0};
     char clock[16] = "", puts[NUMBER_BYTES], gets[NUMBER_BYTES], deletes[NUMBER_BYTES];
     const time_t now = time(NULL);
     struct tm local;
     if (localtime_r(&now, &local))
         strftime(clock, sizeof clock, "%H:%M:%S", &local);
     for (uint32_t i = 0; i < config->member_count; i++) {
-        const struct counters *rates = &find_seen(top, config->members[i].server)->rates;
+        const struct rates *rates = &find_seen(top, config->members[i].server)->rates;
         sum.puts += rates->puts;
         sum.gets += rates->gets;
         sum.deletes += rates->deletes;
@@ -259,7 +258,7 @@ static void draw_server(FILE *out, struct top *top, uint32_t position)
         return;
     }
     const Rowan__ServerStatus *status = call->reply->server_status;
-    const struct counters *rates = &find_seen(top, server)->rates;
+    const struct rates *rates = &find_seen(top, server)->rates;
     fprintf(out,
             "%4u  %-8s  %5.2f %6s %6s  %4u %4u %4u %6s  %5" PRIu64 " %5" PRIu64 " %5" PRIu64
             "  %4" PRIu64 "\n",

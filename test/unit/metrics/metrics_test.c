@@ -91,11 +91,26 @@ TEST(a_duration_counts_in_its_bucket_and_in_those_above)
     char *text = text_of();
     assert_non_null(strstr(text, "duration_seconds_bucket{server=\"1\",le=\"1.024e-06\"} 2\n"
                                  "duration_seconds_bucket{server=\"1\",le=\"2.048e-06\"} 5\n"));
-    assert_non_null(strstr(text, "{server=\"1\",le=\"17.1798692\"} 5\n"
+    assert_non_null(strstr(text, "{server=\"1\",le=\"34.3597384\"} 5\n"
                                  "duration_seconds_bucket{server=\"1\",le=\"+Inf\"} 6\n"
                                  "duration_seconds_sum{server=\"1\"} 1099.511631871\n"
                                  "duration_seconds_count{server=\"1\"} 6\n"));
     free(text);
+}
+
+TEST(a_duration_counts_in_the_first_bucket_that_it_fits)
+{
+    memset(&one, 0, sizeof one);
+    for (uint32_t i = 0; i + 1 < LATENCIES_BUCKETS; i++) {
+        const uint64_t most = latencies_most_ns(i), next = latencies_most_ns(i + 1);
+        assert_true(next > most && (i + 2 == LATENCIES_BUCKETS || next - most <= 1 + most / 4));
+        latencies_add(&one.latencies, most, 1);
+        assert_int_equal(counter_get(&one.latencies.counts[i]), i == 0 ? 1 : 2);
+        latencies_add(&one.latencies, most + 1, 1);
+        assert_int_equal(counter_get(&one.latencies.counts[i + 1]), 1);
+    }
+    latencies_add(&one.latencies, UINT64_MAX, 1);
+    assert_int_equal(counter_get(&one.latencies.counts[LATENCIES_BUCKETS - 1]), 2);
 }
 
 TEST(a_role_answers_each_question_once)

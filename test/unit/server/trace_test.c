@@ -43,22 +43,4 @@ TEST(the_slowest_of_this_minute_and_the_one_before_are_kept)
     free(traces);
 }
 
-TEST(a_time_counts_in_the_first_bucket_that_it_fits)
-{
-    struct traces *traces = calloc(1, sizeof *traces);
-    assert_non_null(traces);
-    for (uint32_t i = 0; i + 1 < TRACE_BUCKETS; i++) {
-        const uint64_t most = trace_bucket_ns(i), next = trace_bucket_ns(i + 1);
-        assert_true(next > most && next - most <= 1 + most / 3);
-        add(traces, 1, most);
-        assert_int_equal(traces->writes[i], i == 0 ? 1 : 2);
-        add(traces, 1, most + 1);
-        assert_int_equal(traces->writes[i + 1], 1);
-    }
-    add(traces, 1, UINT64_MAX);
-    assert_int_equal(traces->writes[TRACE_BUCKETS - 1], 2);
-    assert_int_equal(traces->gets[0], 0);
-    free(traces);
-}
-
 UNIT_MAIN(NULL, NULL)
