@@ -48,8 +48,8 @@ SERVER = {
     "server/worker": OWNERS,
     "server/digest": OWNERS,
     "server/clean": OWNERS | {"server/worker"},
-    "server/wear": STORES | {"server/common.h"},
-    "server/control": OWNERS | {"server/worker", "server/digest", "server/clean", "server/wear"},
+    "server/wear.h": STORES | {"server/common.h"},
+    "server/control": OWNERS | {"server/worker", "server/digest", "server/clean", "server/wear.h"},
 }
 ALLOWED = {
     "proto": set(),

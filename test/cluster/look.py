@@ -22,7 +22,7 @@ RECORDS = 60000
 SECONDS = 60
 ROW = re.compile(r"^ *(\d+)  (\S+(?: \S+)?) +(-|[\d.]+) +(-|[\d.kM]+) +(-|[\d.kM]+) +(\d+) +(\d+) +(\d+)")
 BUSY = re.compile(r"A second: puts [1-9]\d*, gets [1-9]\d*, deletes 0\n"
-                  r"Followed:  get p50 \d+ us, p99 \d+, most \d+ \(\d+\)  write p50")  # fmt: skip
+                  r"Latency:  get p50 \d+ us, p99 \d+, most \d+ \(\d+\)  write p50")  # fmt: skip
 
 
 class Frame:

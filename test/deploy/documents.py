@@ -22,7 +22,8 @@ import tap  # noqa: E402
 from packages import Unavailable  # noqa: E402
 
 GUIDE = "deploy/guide/"
-PAGES = ("README.md", GUIDE + "README.md", GUIDE + "how-it-works.md", GUIDE + "operating.md", GUIDE + "tuning.md",
+PAGES = ("README.md", GUIDE + "README.md", GUIDE + "how-it-works.md", GUIDE + "operating.md", GUIDE + "watching.md",
+         GUIDE + "tuning.md",
          GUIDE + "security.md",
          GUIDE + "limits.md")  # fmt: skip
 TREE = "/root/rowan-kv"

@@ -178,7 +178,7 @@ static void draw_head(FILE *out, struct top *top)
             leader ? "manager " : "no manager answers", leader ? leader : "");
     fprintf(out, "A second: puts %s, gets %s, deletes %s\n", short_number(sum.puts, puts),
             short_number(sum.gets, gets), short_number(sum.deletes, deletes));
-    fprintf(out, "Followed:");
+    fprintf(out, "Latency:");
     draw_latency(out, "get", &top->gets);
     draw_latency(out, "write", &top->writes);
     fprintf(out, "\n");
