@@ -38,16 +38,16 @@ static const struct metric metrics_of_role[] = {
     {"rowan_role_busy_seconds_total",
      "Processor time of the role's polls that found work: its rate is the share of a core that it "
      "is busy.",
-     "", METRIC_COUNTER, offsetof(struct role, busy_ns), 1e-9},
+     "", METRIC_COUNTER, 0, 1e-9},
 };
 
-void role_metrics(const struct role *role, struct metrics *metrics, const char *name,
+void role_metrics(const struct counter *busy_ns, struct metrics *metrics, const char *name,
                   uint32_t number)
 {
     char labels[METRICS_LABELS_BYTES];
     snprintf(labels, sizeof labels, "role=\"%s\",number=\"%u\"", name, number);
-    metrics_add(metrics, metrics_of_role, sizeof metrics_of_role / sizeof metrics_of_role[0], role,
-                labels);
+    metrics_add(metrics, metrics_of_role, sizeof metrics_of_role / sizeof metrics_of_role[0],
+                busy_ns, labels);
 }
 
 void role_copied(struct role *role, uint16_t shard, uint32_t epoch)

@@ -16,8 +16,8 @@ struct role {
     struct counter busy_ns;     /* struct poller */
 };
 
-/* Its counters are those of `number` among the roles of that name. */
-void role_metrics(const struct role *role, struct metrics *metrics, const char *name,
+/* The busy time of a role, `number` among those of that name. */
+void role_metrics(const struct counter *busy_ns, struct metrics *metrics, const char *name,
                   uint32_t number);
 
 /* role_init: of a role that is all zeros. `questions`: how many may wait; 0: it is asked none. Errors: ROWAN_ENOMEM, and

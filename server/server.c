@@ -33,11 +33,11 @@ static void add_metrics(struct server *server)
     struct metrics *metrics = server->options.metrics;
     for (uint32_t i = 0; i < server->options.workers; i++) {
         metrics_add(metrics, worker_metrics, WORKER_METRICS, worker_counts(server->workers[i]), "");
-        role_metrics(worker_role(server->workers[i]), metrics, "worker", i);
+        role_metrics(&worker_role(server->workers[i])->busy_ns, metrics, "worker", i);
     }
     for (uint32_t i = 0; i < server->options.digests; i++)
-        role_metrics(digest_role(server->digests[i]), metrics, "digest", i);
-    role_metrics(clean_role(server->clean), metrics, "clean", 0);
+        role_metrics(&digest_role(server->digests[i])->busy_ns, metrics, "digest", i);
+    role_metrics(&clean_role(server->clean)->busy_ns, metrics, "clean", 0);
 }
 
 static int create_roles(struct server *server)
@@ -181,7 +181,8 @@ struct poller server_poller(struct server *server, uint32_t role)
 {
     ASSERT(role < server_roles(server));
     if (role == 0)
-        return (struct poller){"control", control_poll, server->control, NULL};
+        return (struct poller){"control", control_poll, server->control,
+                               control_busy_ns(server->control)};
     role--;
     if (role < server->options.workers)
         return (struct poller){"worker", worker_poll, server->workers[role],

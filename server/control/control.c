@@ -370,6 +370,11 @@ bool control_serves(const struct control *control)
             (control->lease.holds && control->adoption.committed > 0));
 }
 
+_Atomic uint64_t *control_busy_ns(struct control *control)
+{
+    return &control->busy_ns.value;
+}
+
 struct fabric_endpoint *control_endpoint(struct control *control)
 {
     return control->endpoint;

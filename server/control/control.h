@@ -50,4 +50,7 @@ bool control_serves(const struct control *control);
 
 struct fabric_endpoint *control_endpoint(struct control *control);
 
+/* For struct poller. */
+_Atomic uint64_t *control_busy_ns(struct control *control);
+
 #endif

@@ -136,6 +136,7 @@ struct control {
     uint32_t role_count;
     struct fabric_endpoint *endpoint;
     uint64_t start_ns, now_ns;
+    struct counter busy_ns;
 
     /* control_config.c */
     struct fabric_conn *cm_conn; /* NULL: not connected and not trying */

@@ -273,6 +273,7 @@ static const struct metric status_metrics[] = {
 
 void control_status_open(struct control *control)
 {
+    role_metrics(&control->busy_ns, control->options.metrics, "control", 0);
     metrics_add(control->options.metrics, status_metrics,
                 sizeof status_metrics / sizeof status_metrics[0], control->image, "");
 }
