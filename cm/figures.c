@@ -7,6 +7,11 @@
 
 static const struct metric rows[] = {
     GAUGE("rowan_cm_manages", "1: this process manages the cluster; 0: it is a standby.", leads),
+    GAUGE(
+        "rowan_cm_coordination_lost",
+        "1: it manages, and the coordination service has ended its session: until that answers, no "
+        "failed server is replaced.",
+        cut),
     GAUGE("rowan_cm_term", "Term of the configuration that it knows; 0: it knows none.", term),
     {"rowan_cm_lease_seconds", "Length of the servers' leases; 0: there are none.", "",
      METRIC_GAUGE, offsetof(struct figures, lease_ms), 1e-3},
@@ -78,6 +83,7 @@ void figures_update(struct figures *figures, const struct cm_state *state, uint3
 {
     const struct cluster_config *config = cm_state_config(state);
     counter_set(&figures->leads, cm_state_leads(state));
+    counter_set(&figures->cut, cm_state_is_cut(state));
     counter_set(&figures->connections, connections);
     if (!config)
         return;

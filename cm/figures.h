@@ -6,7 +6,7 @@
 #include "common/metrics/metrics.h"
 
 struct figures {
-    struct counter leads, term, lease_ms, members, kept, absent, draining, replicas;
+    struct counter leads, cut, term, lease_ms, members, kept, absent, draining, replicas;
     struct counter shards, under_replicated, filling, unserved, incomplete, moving, splitting;
     struct counter connections;
 };

@@ -128,7 +128,9 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
     error = metrics_endpoint_open(settings->metrics, &metrics, wake, reactor, &endpoint);
     if (error) {
         cm_destroy(cm);
-        return complain("cannot answer Prometheus at", settings->metrics, error);
+        fprintf(stderr, "rowan-cm: cannot answer Prometheus at %s: %s\n", settings->metrics,
+                metrics_why(error));
+        return EXIT_FAILURE;
     }
     struct event_source source;
     struct service *service = NULL;

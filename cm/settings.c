@@ -156,6 +156,10 @@ int cm_settings_apply(const struct cm_settings *settings, struct cm_state_option
         snprintf(why, why_bytes, "lease-ms must be 0 or at least %d", CLUSTER_MIN_LEASE_MS);
         return ROWAN_ECONFIG;
     }
+    if (!metrics_address_is_right(settings->metrics)) {
+        snprintf(why, why_bytes, "%s", metrics_why(ROWAN_EADDRESS));
+        return ROWAN_ECONFIG;
+    }
     options.replicas = (uint32_t)settings->replicas;
     options.lease_ms = (uint32_t)settings->lease_ms;
     options.shards = (uint32_t)settings->shards;

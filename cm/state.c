@@ -90,6 +90,11 @@ bool cm_state_knows(const struct cm_state *state)
     return state->knows;
 }
 
+bool cm_state_is_cut(const struct cm_state *state)
+{
+    return state->cut;
+}
+
 bool cm_state_leads(const struct cm_state *state)
 {
     return state->leads;

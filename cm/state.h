@@ -172,4 +172,7 @@ bool cm_state_knows(const struct cm_state *state);
 /* Does it manage the cluster? */
 bool cm_state_leads(const struct cm_state *state);
 
+/* Does the coordination service not answer it? */
+bool cm_state_is_cut(const struct cm_state *state);
+
 #endif

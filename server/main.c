@@ -161,6 +161,8 @@ static const char *check_settings(const void *of, char *why, size_t why_bytes)
     struct fabric_verbs_options verbs;
     struct managers managers;
     const char *wrong = verbs_settings_apply(&settings->verbs, &verbs);
+    if (!wrong && !metrics_address_is_right(settings->metrics))
+        wrong = metrics_why(ROWAN_EADDRESS);
     if (wrong || !managers_parse(settings->cm, &managers, &wrong))
         return wrong;
     snprintf(why, why_bytes, "cannot use the CM's address %s: %s", settings->cm, wrong);
@@ -297,8 +299,11 @@ static int run(struct server *server, const char *metrics_address, bool *removed
 {
     struct metrics_endpoint *endpoint;
     int error = metrics_endpoint_open(metrics_address, &metrics, wake_control, NULL, &endpoint);
-    if (error)
-        return fail("cannot answer Prometheus at", metrics_address, error);
+    if (error) {
+        fprintf(stderr, "rowan-server: cannot answer Prometheus at %s: %s\n", metrics_address,
+                metrics_why(error));
+        return 1;
+    }
     struct sigaction action = {.sa_handler = on_signal};
     struct service *service = NULL;
     running = server;
@@ -507,6 +512,8 @@ int main(int argc, char **argv)
     struct fabric_verbs_options verbs;
     const char *why = verbs_settings_apply(&settings.verbs, &verbs);
     int error = reload_catch(&live);
+    if (!why && !metrics_address_is_right(settings.metrics))
+        why = metrics_why(ROWAN_EADDRESS);
     if (!why && error)
         why = error_sentence(error);
     if (why) {

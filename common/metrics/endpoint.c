@@ -18,7 +18,14 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 
-enum { ANSWER_MS = 2000, MAX_CONNECTIONS = 16, IDLE_SECONDS = 10, BACKLOG = 16, PAGE_BYTES = 256 };
+enum {
+    ANSWER_MS = 2000,
+    MAX_CONNECTIONS = 64,
+    MAX_OF_ONE_IP = 32,
+    IDLE_SECONDS = 10,
+    BACKLOG = 16,
+    PAGE_BYTES = 256
+};
 
 struct metrics_endpoint {
     struct metrics *metrics;
@@ -181,30 +188,53 @@ static bool split_address(const char *address, char *host, const char **port)
     return *host != '\0';
 }
 
-/* A socket that listens, or an error. */
-static int listen_at(const char *address)
+/* To be freed by freeaddrinfo. Errors: ROWAN_ENOMEM, ROWAN_EADDRESS. */
+static int parse_address(const char *address, struct addrinfo **out)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC,
                                    .ai_socktype = SOCK_STREAM,
                                    .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    const size_t host_bytes = strlen(address) + sizeof "127.0.0.1";
-    char *host = malloc(host_bytes);
+    char *host = malloc(strlen(address) + sizeof "127.0.0.1");
     const char *port;
-    struct addrinfo *found = NULL;
+    uint64_t number;
     if (!host)
         return ROWAN_ENOMEM;
-    uint64_t number;
     const bool right = split_address(address, host, &port) &&
                        config_parse_u64(port, &number) == 0 && number <= UINT16_MAX &&
-                       getaddrinfo(host, port, &hints, &found) == 0;
+                       getaddrinfo(host, port, &hints, out) == 0;
     free(host);
-    if (!right)
-        return ROWAN_EADDRESS;
+    return right ? 0 : ROWAN_EADDRESS;
+}
+
+bool metrics_address_is_right(const char *address)
+{
+    struct addrinfo *found;
+    if (!*address)
+        return true;
+    const int error = parse_address(address, &found);
+    if (!error)
+        freeaddrinfo(found);
+    return error != ROWAN_EADDRESS;
+}
+
+const char *metrics_why(int error)
+{
+    return error == ROWAN_EADDRESS ? "metrics is " METRICS_ADDRESS_IS : error_sentence(error);
+}
+
+/* A socket that listens, or an error. */
+static int listen_at(const char *address)
+{
+    struct addrinfo *found;
+    int error = parse_address(address, &found);
+    if (error)
+        return error;
     const int one = 1;
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
+    const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
         bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0)
-        error = errno == EADDRNOTAVAIL ? ROWAN_EADDRESS : error_from_errno(errno);
+        error =
+            errno == EADDRNOTAVAIL || errno == EINVAL ? ROWAN_EADDRESS : error_from_errno(errno);
     freeaddrinfo(found);
     if (error && fd >= 0)
         close(fd);
@@ -246,7 +276,8 @@ int metrics_endpoint_open(const char *address, struct metrics *metrics, void (*w
     endpoint->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, NULL, NULL, answer, endpoint,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_END);
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)MAX_OF_ONE_IP, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_SECONDS, MHD_OPTION_END);
     if (!endpoint->daemon) {
         close(fd);
         sem_destroy(&endpoint->answered);

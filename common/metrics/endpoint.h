@@ -19,6 +19,14 @@ struct metrics_endpoint;
             "127.0.0.1, or IP:PORT; anybody who reaches it may read; empty: nowhere"               \
     }
 
+/* metrics_address_is_right: is it one of METRICS_KEY's? Whether this host has it says metrics_endpoint_open. */
+#define METRICS_ADDRESS_IS                                                                         \
+    "PORT (of 127.0.0.1), IP:PORT or [IP]:PORT, the IP being one of this host"
+bool metrics_address_is_right(const char *address);
+
+/* metrics_why: the sentence of an error of metrics_endpoint_open. */
+const char *metrics_why(int error);
+
 /* metrics_endpoint_open: answers at `address` (METRICS_KEY's; port 0: any free one, which the log tells) until it is closed.
  * `metrics`, complete by now, outlives it; `wake` wakes the role that looks after it: from the endpoint's thread. "": *out is
  * NULL. Errors: ROWAN_EADDRESS (that is no such address), ROWAN_EINUSE, ROWAN_EPERMISSION, ROWAN_ENOMEM, ROWAN_EIO. */

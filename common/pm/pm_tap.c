@@ -254,7 +254,11 @@ bool pm_tap_read(struct pm *pm, struct pm_record *out)
     const uint64_t claimed = atomic_load_explicit(&ring->claimed, memory_order_acquire);
 
     ASSERT(pm->ops == &tap_ops);
-    if (claimed > tap->read && claimed - tap->read > RECORDS) {
+    if (claimed < tap->read) { /* 3 */
+        tap->lost++;
+        tap->read = claimed;
+    }
+    if (claimed - tap->read > RECORDS) {
         tap->lost += claimed - RECORDS - tap->read;
         tap->read = claimed - RECORDS;
     }

@@ -36,7 +36,8 @@ static struct gathered *gather(const struct control *control)
     all->count = 0;
     for (uint32_t i = 0; i < workers; i++) {
         struct trace traces[TRACE_ROWS];
-        const uint32_t count = traces_read(worker_traces(control->workers[i]), traces);
+        const uint32_t count =
+            traces_read(worker_traces(control->workers[i]), control->now_ns, traces);
         for (uint32_t at = 0; at < count; at++)
             all->rows[all->count++] = (struct traced){.worker = i, .trace = traces[at]};
     }

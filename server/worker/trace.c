@@ -7,6 +7,8 @@
 
 enum { TRIES = 4 };
 
+#define MINUTE_NS (60 * NS_PER_S)
+
 /* Stores of the words are releases, loads acquires: who sees one of a change sees the odd number as well. */
 static void write_row(struct trace_row *row, const struct trace *trace)
 {
@@ -54,7 +56,7 @@ static void turn(struct traces *traces, uint64_t minute)
 void traces_add(struct traces *traces, const struct trace *trace)
 {
     counter_add(&traces->followed, 1);
-    turn(traces, trace->end_ns / (60 * NS_PER_S));
+    turn(traces, trace->end_ns / MINUTE_NS);
     uint64_t *totals = traces->total_ns[traces->current];
     uint32_t least = 0;
     for (uint32_t i = 1; i < TRACE_SLOWEST; i++) {
@@ -67,7 +69,7 @@ void traces_add(struct traces *traces, const struct trace *trace)
     write_row(&traces->rows[traces->current][least], trace);
 }
 
-uint32_t traces_read(const struct traces *traces, struct trace out[TRACE_ROWS])
+uint32_t traces_read(const struct traces *traces, uint64_t now_ns, struct trace out[TRACE_ROWS])
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < TRACE_ROWS; i++) {
@@ -75,7 +77,8 @@ uint32_t traces_read(const struct traces *traces, struct trace out[TRACE_ROWS])
         bool whole = false;
         for (uint32_t try = 0; try < TRIES && !whole; try++)
             whole = read_row(row, &out[count]);
-        count += whole && out[count].end_ns;
+        count +=
+            whole && out[count].end_ns && out[count].end_ns / MINUTE_NS + 1 >= now_ns / MINUTE_NS;
     }
     return count;
 }

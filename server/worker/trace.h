@@ -58,7 +58,8 @@ struct traces {
 /* traces_add: the thread that owns them. */
 void traces_add(struct traces *traces, const struct trace *trace);
 
-/* traces_read: what is there, in no order; returns how many. Left out is what changes just now. Any thread. */
-uint32_t traces_read(const struct traces *traces, struct trace out[TRACE_ROWS]);
+/* traces_read: what is there of this minute and the one before, in no order; returns how many. Left out is what changes just
+ * now. Any thread. */
+uint32_t traces_read(const struct traces *traces, uint64_t now_ns, struct trace out[TRACE_ROWS]);
 
 #endif

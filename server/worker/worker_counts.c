@@ -2,20 +2,22 @@
 
 #include <stddef.h>
 
+#define ANSWERED                                                                                   \
+    "Requests answered, by kind and by how they ended. Busy and moved are asked again by the "     \
+    "SDK, "                                                                                        \
+    "repeated is a write that was counted before; all others are operations."
 #define REQUESTS(kind, type, name, outcome)                                                        \
     {                                                                                              \
-        "rowan_requests_total",                                                                    \
-            "Requests answered, by kind and by how they ended. Those that ended as busy or moved " \
-            "are asked again by the SDK: all others are operations.",                              \
-            "kind=\"" kind "\",outcome=\"" name "\"", METRIC_COUNTER,                              \
-            offsetof(struct worker_counts, requests[(type)-1][outcome]), 0                         \
+        "rowan_requests_total", ANSWERED, "kind=\"" kind "\",outcome=\"" name "\"",                \
+            METRIC_COUNTER, offsetof(struct worker_counts, requests[(type)-1][outcome]), 0         \
     }
 #define KIND(kind, type)                                                                           \
     REQUESTS(kind, type, "ok", OUTCOME_OK), REQUESTS(kind, type, "not_found", OUTCOME_NOT_FOUND),  \
         REQUESTS(kind, type, "version", OUTCOME_VERSION),                                          \
-        REQUESTS(kind, type, "repeated", OUTCOME_REPEATED),                                        \
         REQUESTS(kind, type, "full", OUTCOME_FULL),                                                \
+        REQUESTS(kind, type, "refused", OUTCOME_REFUSED),                                          \
         REQUESTS(kind, type, "failed", OUTCOME_FAILED),                                            \
+        REQUESTS(kind, type, "repeated", OUTCOME_REPEATED),                                        \
         REQUESTS(kind, type, "busy", OUTCOME_BUSY), REQUESTS(kind, type, "moved", OUTCOME_MOVED)
 #define DURATIONS(kind, type)                                                                      \
     {                                                                                              \

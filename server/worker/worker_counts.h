@@ -8,18 +8,20 @@
 /* Kinds of requests, by their message's type. */
 enum { WORKER_KINDS = MESSAGE_DELETE };
 
-/* How a request ended. Those that the SDK asks again by itself are no operations: BUSY, MOVED. */
+/* How a request ended. No operations are those that the SDK asks again by itself (BUSY, MOVED), and a write that was asked again
+ * because its answer was lost: it is counted already. */
 enum worker_outcome {
     OUTCOME_OK,        /* a write took effect, a value was found */
     OUTCOME_NOT_FOUND, /* a get or a delete found nothing */
     OUTCOME_VERSION,   /* a put_if met another version */
-    OUTCOME_REPEATED,  /* a write that had taken effect was asked again */
     OUTCOME_FULL,
-    OUTCOME_FAILED, /* everything else: a damaged object, an operation that is unknown, no memory, no access */
+    OUTCOME_REFUSED, /* who asked may not do that */
+    OUTCOME_FAILED, /* everything else: a damaged object, an operation that is unknown, no memory */
+    OUTCOME_REPEATED,
     OUTCOME_BUSY,
     OUTCOME_MOVED, /* the client's configuration is not the one in force */
     WORKER_OUTCOMES,
-    OUTCOMES_DONE = OUTCOME_BUSY, /* in front of it those that end an operation */
+    OUTCOMES_DONE = OUTCOME_REPEATED, /* in front of it those that end an operation */
 };
 
 struct worker_counts {

@@ -114,10 +114,18 @@ uint64_t worker_find_in_parent(const struct worker *worker, const struct shard_s
     return index_find(parent->index, hash, key, key_bytes);
 }
 
+/* The poll's own time is late enough for what began before it. */
+static uint64_t time_of_end(const struct worker *worker, uint64_t begun_ns)
+{
+    return begun_ns == worker->now_ns ? clock_now_ns(worker->common->clock) : worker->now_ns;
+}
+
 void worker_count_ended(struct worker *worker, int kind, uint64_t now_ns)
 {
     struct ended *ended = &worker->ended[kind];
     const uint64_t begun_ns = ended->begun_ns ? ended->begun_ns : worker->now_ns;
+    if (now_ns == 0)
+        now_ns = time_of_end(worker, begun_ns);
     counter_add(&worker->counts.requests[kind][OUTCOME_OK], ended->count);
     if (ended->count > 0)
         latencies_add(&worker->counts.latencies[kind], now_ns - begun_ns, ended->count);
@@ -127,9 +135,10 @@ void worker_count_ended(struct worker *worker, int kind, uint64_t now_ns)
 void worker_count_other(struct worker *worker, uint8_t type, enum worker_outcome outcome,
                         uint64_t begun_ns)
 {
+    begun_ns = begun_ns ? begun_ns : worker->now_ns;
     counter_add(&worker->counts.requests[type - 1][outcome], 1);
     if (outcome < OUTCOMES_DONE)
-        latencies_add(&worker->counts.latencies[type - 1], begun_ns ? worker->now_ns - begun_ns : 0,
+        latencies_add(&worker->counts.latencies[type - 1], time_of_end(worker, begun_ns) - begun_ns,
                       1);
 }
 
@@ -144,6 +153,10 @@ enum worker_outcome worker_outcome(int status)
         return OUTCOME_VERSION;
     case ROWAN_EFULL:
         return OUTCOME_FULL;
+    case ROWAN_EACCESS:
+    case ROWAN_ELOGIN:
+    case ROWAN_EREFUSED:
+        return OUTCOME_REFUSED;
     case ROWAN_EBUSY:
         return OUTCOME_BUSY;
     case ROWAN_EEPOCH:

@@ -33,7 +33,7 @@ uint64_t worker_find_in_parent(const struct worker *worker, const struct shard_s
 
 /* A request of that type is answered. `begun_ns`: `now_ns` of the poll that took it, 0: of this one. What ended well, most of
  * all, is put together: worker_count_ended counts and dates operations of a kind that did so one after the other, and began
- * together. Not inline: what is rare keeps out of the way of the rest. */
+ * together, as of `now_ns` (0: it looks itself). Not inline: what is rare keeps out of the way of the rest. */
 void worker_count_ended(struct worker *worker, int kind, uint64_t now_ns);
 void worker_count_other(struct worker *worker, uint8_t type, enum worker_outcome outcome,
                         uint64_t begun_ns);
@@ -47,7 +47,7 @@ static inline void worker_count(struct worker *worker, uint8_t type, int status,
         return;
     }
     if (ended->begun_ns != begun_ns) {
-        worker_count_ended(worker, type - 1, worker->now_ns);
+        worker_count_ended(worker, type - 1, 0);
         ended->begun_ns = begun_ns;
     }
     ended->count++;

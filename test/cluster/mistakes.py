@@ -147,7 +147,7 @@ def rdma_without_a_device_is_one_sentence():
 
 
 @tap.case
-def rdma_settings_that_make_no_sense_are_usage_mistakes():
+def settings_that_make_no_sense_are_usage_mistakes():
     words = ("--server", "1", "--cm", "verbs:127.0.0.1:1", "--address", "verbs:127.0.0.1:2", "--pm", "x")
     for more, piece in (
         (("--verbs-slot-bytes", "300"), "power of two"),
@@ -156,6 +156,7 @@ def rdma_settings_that_make_no_sense_are_usage_mistakes():
         (("--verbs-gid-index", "256"), "verbs-gid-index must be auto or a number from 0 to 255"),
         (("--verbs-receive", "fast"), "verbs-receive must be auto, multi-packet or shared"),
         (("--verbs-receive", "connection"), "every RDMA NIC has shared receive queues"),
+        (("--metrics", "abc"), "metrics is PORT (of 127.0.0.1)"),
     ):
         expect(run([program("rowan-server"), *words, *more]), 2, piece)
 

@@ -116,7 +116,7 @@ class Mixed(Failing):
         handle.close()
         if name != "cm" and was[name] == NOW:
             tap.contains(self.log(name), " stopping ")
-            tap.equal(f"{name[1:]}(leaves)" in self.log("cm"), was["cm"] == NOW, was, "does the manager know that it leaves?", self.log("cm")[-2000:])  # fmt: skip
+            tap.contains(self.log("cm"), f"{name[1:]}(leaves)")
         one.command[0] = of(version, os.path.basename(one.command[0]))
         members.launch(self.directory, one)
         awaited = " leads=yes" if name == "cm" else " configuration_adopted "
@@ -134,10 +134,10 @@ class Mixed(Failing):
             done = run([of(other, "rowan"), "--dir", self.directory, "get", "by-hand"])
             tap.equal((done.code, done.out.strip()), (0, version), done.both)
 
-    def refuses_what_servers_do_not_know(self):
-        """Users make a configuration that servers of the part before do not read."""
-        words = "user", "add", "somebody", "read", f"{self.directory}-{time.monotonic_ns()}.secret"
-        expect(self.rowan(*words), 1, "runs a version that knows no users: upgrade it first")
+    def tells_what_servers_do_not_know(self):
+        """Which operations were slow, and where a key lies, servers of the part before cannot say."""
+        for words in ("slow",), ("trace", "by-hand"):
+            expect(self.rowan(*words), 1, "it is of an earlier version, which does not know the question")
 
     def roll(self, version, with_one_killed=False):
         """One server after the other becomes of that version. Two versions are together from the first on, up to the last."""
@@ -148,8 +148,7 @@ class Mixed(Failing):
         self.exchange(second, version)
         self.asked_by_both()
         tap.equal(self.versions(*SERVERS), {first: version, second: version, last: other(version)})
-        if self.versions("cm")["cm"] == NOW:
-            self.refuses_what_servers_do_not_know()
+        self.tells_what_servers_do_not_know()
         if with_one_killed:
             self.kill_a_primary()
         tap.wait_until(lambda: time.monotonic() - began >= MIXED_SECONDS / MIXES, MIXED_SECONDS + 60, "time goes by")

@@ -293,11 +293,16 @@ def what_is_no_result_or_no_part_of_the_load_is_refused():
     figures = {"operations": 1, **{key: 1 for key in QUANTILES}}
     for histogram in (None, "", "x", "5 5", "5 3776:1", "5 -1:1", "5 5:9223372036854775808", "5 5:-1", "5,5:1"):
         put = {**figures, **({} if histogram is None else {"histogram": histogram})}
-        expect(ycsb("merge", good, result("bad", put=put)), 1, "bad", "damaged")
-    for more in ({"started_ms": 0}, {"ended_ms": 1e300}, {"operations": 9223372036854775807}, {"warm_up": [1]},
-                 {"started_ms": 4000}):  # fmt: skip
+        expect(ycsb("merge", good, result("bad", put=put, seed=2)), 1, "bad", "damaged" if histogram is None else "not that of a run")
+    for more in ({"errors": 1.5}, {"warm_up": [1]}):
+        expect(ycsb("merge", result("bad", **more), good), 1, "bad", "not that of a run")
+    for more in ({"started_ms": 0}, {"ended_ms": 1e300}, {"operations": 9223372036854775807, "seed": 2}, {"started_ms": 4000}):
         expect(ycsb("merge", good, result("bad", **more)), 1, "bad", "damaged")
-    expect(ycsb("merge", good, result("b", workload="b")), 2, "differ in workload")
+    expect(ycsb("merge", good, result("b", workload="b", seed=2)), 2, "differ in workload")
+    expect(ycsb("merge", good, good), 2, "good is a part of the load that an earlier file is, too")
+    half = result("half", share="1/2")
+    expect(ycsb("merge", half, result("again", share="1/2", seed=3)), 2, "again is a part of the load")
+    expect(ycsb("merge", half, good), 2, "good is a part (--share 1/1) of another load")
     expect(ycsb("merge", good), 2, "merge FILE FILE...")
     expect(ycsb("compare", good), 2, "compare A B")
 

@@ -48,7 +48,8 @@ static bool look(void *source, struct dlwa_sample *out)
         tool_failed(cluster->cm, error);
         return false;
     }
-    *out = (struct dlwa_sample){.unit = "server", .count = status.config->member_count};
+    *out = (struct dlwa_sample){
+        .unit = "server", .comes_and_goes = true, .count = status.config->member_count};
     for (uint32_t i = 0; i < out->count; i++) {
         snprintf(out->rows[i].name, sizeof out->rows[i].name, "%u",
                  status.config->members[i].server);

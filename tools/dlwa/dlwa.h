@@ -35,11 +35,13 @@ struct dlwa_row {
     uint64_t table_request_bytes, table_media_bytes; /* and for tables */
     uint64_t lost;                                   /* writes that the model missed */
     double seconds;                                  /* that these took; 0: not known */
-    uint32_t dimms;                                  /* that they went to */
+    double rate;    /* of the total: media bytes a second, those of all rows; 0: as above */
+    uint32_t dimms; /* that they went to */
 };
 
 struct dlwa_sample {
-    const char *unit; /* "dimm" | "server" */
+    const char *unit;    /* "dimm" | "server" */
+    bool comes_and_goes; /* units may, between two samples */
     uint32_t count;
     struct dlwa_row rows[DLWA_MAX_ROWS];
 };

@@ -50,7 +50,12 @@ bool report_difference(const struct dlwa_sample *before, const struct dlwa_sampl
         const struct dlwa_row *old = find_row(before, row->name);
 
         row->seconds = seconds;
-        if (!old || result.count != before->count) {
+        if (!old && after->comes_and_goes) {
+            row->note = row->off ? row->note : "came since: no difference yet";
+            row->off = true;
+            continue;
+        }
+        if (!old || (result.count != before->count && !after->comes_and_goes)) {
             snprintf(why, DLWA_WHY_BYTES,
                      "the two readings are not of the same %ss (%u and %u of them)", after->unit,
                      before->count, after->count);
@@ -73,6 +78,8 @@ bool report_difference(const struct dlwa_sample *before, const struct dlwa_sampl
 
 /* --- printing --- */
 
+enum { RATE_SECONDS = 1 << 20 }; /* so that no small rate becomes 0 bytes */
+
 static struct dlwa_row total(const struct dlwa_sample *sample)
 {
     struct dlwa_row sum = {.name = "total", .off = true};
@@ -92,13 +99,18 @@ static struct dlwa_row total(const struct dlwa_sample *sample)
         sum.lost += row->lost;
         sum.dimms += row->dimms;
         sum.seconds = row->seconds > sum.seconds ? row->seconds : sum.seconds;
+        sum.rate += row->seconds > 0 ? (double)row->media_bytes / row->seconds : 0;
     }
     return sum;
 }
 
 static double years(const struct dlwa_settings *settings, const struct dlwa_row *row)
 {
-    return wear_years(row->media_bytes, row->seconds, row->dimms, (double)settings->endurance_pbw);
+    const double pbw = (double)settings->endurance_pbw;
+
+    return row->rate > 0
+               ? wear_years((uint64_t)(row->rate * RATE_SECONDS), RATE_SECONDS, row->dimms, pbw)
+               : wear_years(row->media_bytes, row->seconds, row->dimms, pbw);
 }
 
 static json_t *or_null(double value)

@@ -74,7 +74,13 @@ def restart(directory, word, programs):
                 f"{one.name} was drained or removed, and may not join: let it in (rowan add {number}), or take it out "
                 f"(rowan-local remove {number})"
             )
-        return launch(directory, one)
+        if "--metrics" in one.command:
+            at = one.command.index("--metrics") + 1
+            if not ports.is_free(int(one.command[at].rpartition(":")[2])):
+                one.command[at] = f"{ports.HOST}:{ports.find(1)}"
+        launch(directory, one)
+        cluster.write_targets(directory)
+        return one
 
 
 def wait_until_member(options, programs, one):
@@ -111,10 +117,11 @@ def add(directory, programs):
         place = memory.places(options)[-1]
         made = not os.path.lexists(place[0])
         memory.check_space(options, [place])
-        port = ports.assign([(name, (options.workers or 1) + 1)])[name] if settings.has_ports(options.fabric) else 0
-        options.addresses[name] = cluster.address_of(options, name, port)
-        if options.metrics == "yes":
-            options.addresses[cluster.metrics_name(name)] = f"{ports.HOST}:{ports.find(1)}"
+        counts = [(name, (options.workers or 1) + 1)] if settings.has_ports(options.fabric) else []
+        counts += [(cluster.metrics_name(name), 1)] if options.metrics == "yes" else []
+        found = ports.assign(counts) if counts else {}
+        options.addresses[name] = cluster.address_of(options, name, found.get(name))
+        options.addresses |= {each: f"{ports.HOST}:{port}" for each, port in found.items() if each != name}
         plan(options, programs, "add", number)
         settings.write(options)
         one = process.Process(

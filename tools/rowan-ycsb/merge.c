@@ -1,5 +1,6 @@
 /* Makes one run of several that were at work side by side: counts, rates, threads and connections add up,
  * quantiles come from the merged histograms, the time is that from the first start to the last end. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,6 +98,30 @@ static int add_run(json_t *into, const json_t *run, const char *path, const char
     return add_kinds(into, run) ? EXIT_DONE : damaged(path);
 }
 
+/* The same part of the load twice would double what was never done twice. Returns an exit code. */
+static int check_part(json_t *seen, const json_t *run, const char *path)
+{
+    const char *share = report_text(run, "share"), *of = strchr(share, '/');
+    char same[96];
+
+    snprintf(same, sizeof same, "%.32s started %.0f with seed %.0f", share,
+             report_number(run, "started_ms"), report_number(run, "seed"));
+    if (json_object_get(seen, same) ||
+        (of && strcmp(of, "/1") != 0 && json_object_get(seen, share))) {
+        tool_say("%s is a part of the load that an earlier file is, too", path);
+        return EXIT_USAGE;
+    }
+    if (json_object_size(seen) > 0 && of && !json_object_get(seen, of)) {
+        tool_say("%s is a part (--share %s) of another load than the files in front of it", path,
+                 share);
+        return EXIT_USAGE;
+    }
+    json_object_set_new(seen, same, json_true());
+    json_object_set_new(seen, share, json_true());
+    json_object_set_new(seen, of ? of : "", json_true());
+    return EXIT_DONE;
+}
+
 static int finish(json_t *merged, const struct span *span, int count, bool json)
 {
     double overlap_ms = span->to_ms > span->from_ms ? span->to_ms - span->from_ms : 0;
@@ -119,7 +144,7 @@ static int finish(json_t *merged, const struct span *span, int count, bool json)
 
 int merge_run(int count, char **paths, bool json)
 {
-    json_t *merged = NULL;
+    json_t *merged = NULL, *seen = json_object();
     struct span span = {0};
     int code = EXIT_DONE;
 
@@ -130,14 +155,17 @@ int merge_run(int count, char **paths, bool json)
             code = EXIT_FAILED;
         else if (!add_span(&span, run))
             code = damaged(paths[i]);
-        else if (!merged)
-            merged = json_incref(run);
         else
+            code = check_part(seen, run, paths[i]);
+        if (code == EXIT_DONE && merged)
             code = add_run(merged, run, paths[i], paths[0]);
+        else if (code == EXIT_DONE)
+            merged = json_incref(run);
         json_decref(run);
     }
     if (code == EXIT_DONE)
         code = finish(merged, &span, count, json);
     json_decref(merged);
+    json_decref(seen);
     return code;
 }

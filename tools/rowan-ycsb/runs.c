@@ -2,6 +2,7 @@
 #include "tools/rowan-ycsb/runs.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "tools/rowan-ycsb/report.h"
 #include "tools/tool.h"
@@ -26,6 +27,7 @@ const struct runs_key runs_keys[] = {
 /* What others rely on: the workload's name, numbers, and all latencies of each kind that is there. */
 static bool is_run(const json_t *run)
 {
+    static struct histogram all;
     bool right = json_is_string(json_object_get(run, "workload")) &&
                  json_is_number(json_object_get(run, "ops_per_second")) &&
                  json_is_number(json_object_get(run, "errors"));
@@ -35,6 +37,17 @@ static bool is_run(const json_t *run)
 
         for (int i = 0; object && i < REPORT_COLUMNS; i++)
             right = right && json_is_number(json_object_get(object, report_columns[i].key));
+        if (object && json_object_get(object, "histogram") && !runs_histogram(object, &all))
+            right = false;
+    }
+    for (const struct runs_key *one = runs_keys; one->key; one++) {
+        const json_t *value = json_object_get(run, one->key);
+
+        if (one->merged == RUNS_ADDED && value && !json_is_number(value) && !json_is_object(value))
+            right = false;
+        if (one->merged == RUNS_ADDED && json_is_real(value) &&
+            strcmp(one->key, "ops_per_second") != 0 && strcmp(one->key, "rate") != 0)
+            right = false;
     }
     return right;
 }

@@ -5,8 +5,11 @@
 
 static struct cm_settings settings_of(const char *servers)
 {
-    return (struct cm_settings){
-        .servers = servers, .coord_dir = "somewhere", .zookeeper = "", .replicas = 3};
+    return (struct cm_settings){.metrics = "",
+                                .servers = servers,
+                                .coord_dir = "somewhere",
+                                .zookeeper = "",
+                                .replicas = 3};
 }
 
 TEST(a_list_in_any_order_is_taken_rising)

@@ -137,7 +137,8 @@ TEST(an_address_that_is_none_or_not_free_is_refused)
     char address[32];
     uint16_t taken;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        if (metrics_endpoint_open(wrong[i], &metrics, wake, NULL, &other) != ROWAN_EADDRESS)
+        if (metrics_endpoint_open(wrong[i], &metrics, wake, NULL, &other) != ROWAN_EADDRESS ||
+            metrics_address_is_right(wrong[i]))
             fail_msg("%s", wrong[i]);
         assert_null(other);
     }
@@ -145,6 +146,7 @@ TEST(an_address_that_is_none_or_not_free_is_refused)
     snprintf(address, sizeof address, "127.0.0.1:%u", taken);
     assert_int_equal(metrics_endpoint_open(address, &metrics, wake, NULL, &other), ROWAN_EINUSE);
     close(fd);
+    assert_true(metrics_address_is_right(address) && metrics_address_is_right("[::1]:0"));
     assert_int_equal(metrics_endpoint_open("192.0.2.1:1", &metrics, wake, NULL, &other),
                      ROWAN_EADDRESS);
     assert_int_equal(metrics_endpoint_open("", &metrics, wake, NULL, &other), 0);

@@ -4,6 +4,7 @@
 #define TEST_STATE   struct stage *stage
 
 #include "common/base/error.h"
+#include "server/worker/worker.h"
 #include "stage.h"
 #include "test/lib/unit.h"
 
@@ -83,6 +84,9 @@ TEST(a_lost_answer_is_given_again_with_the_same_version)
         assert_int_equal(lands(stage, client, MESSAGE_PUT_IF, 1, 1, 0).version, version);
     }
     assert_int_equal(version_now(stage), version);
+    const struct worker_counts *counts = worker_counts(server_poller(stage->server, 1).role);
+    assert_int_equal(worker_operations(counts, MESSAGE_PUT_IF), 1);
+    assert_int_equal(counter_get(&counts->requests[MESSAGE_PUT_IF - 1][OUTCOME_REPEATED]), 3);
 }
 
 TEST(a_lost_answer_to_a_delete_is_given_again)

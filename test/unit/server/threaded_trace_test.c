@@ -34,7 +34,7 @@ TEST(what_is_read_while_it_changes_is_one_operation)
     assert_non_null(run);
     assert_int_equal(pthread_create(&writer, NULL, add, run), 0);
     for (unsigned i = 0; i < READS; i++) {
-        const uint32_t count = traces_read(&run->traces, found);
+        const uint32_t count = traces_read(&run->traces, 0, found);
         for (uint32_t at = 0; at < count; at++) {
             const struct trace *trace = &found[at];
             assert_int_equal(trace->queue_ns, trace->total_ns);
