@@ -76,7 +76,10 @@ bool worker_read(struct worker *worker, const struct request *request)
     reply.status = (int16_t)status;
     if (!worker_reply_pieces(worker, request->client, &reply, iov, count))
         return false;
-    worker_count(worker, MESSAGE_GET, status, request->begun_ns);
+    if (status == 0 && request->begun_ns == 0) /* worker_count, for what nearly all gets are */
+        worker->ended[MESSAGE_GET - 1].count++;
+    else
+        worker_count_other(worker, MESSAGE_GET, worker_outcome(status), request->begun_ns);
     if (begun_ns)
         worker_trace_get(worker, request, begun_ns, &reply);
     return true;
