@@ -72,8 +72,7 @@ static const struct config_key keys[] = {
      UINT64_C(1) << 40, NULL,
      "bytes a second that each worker copies to replicas that fill, at most"},
     {"trace-one-in", CONFIG_U64 | CONFIG_LIVE, FIELD(trace_one_in), "1024", 0, 1000000000, NULL,
-     "one in so many operations is followed through its steps (rowan slow), and counts for the "
-     "latencies of rowan top; 0: none"},
+     "one in so many operations is followed through its steps (rowan slow); 0: none"},
     {"checkpoints", CONFIG_BOOL | CONFIG_LIVE, FIELD(checkpoints), "yes", 0, 0, NULL,
      "write the index to the PM now and then, so that a start need not read all data"},
     {"spin-us", CONFIG_U64 | CONFIG_LIVE, FIELD(spin_us), "20", 0, 1000000, NULL,

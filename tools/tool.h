@@ -10,12 +10,21 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* The settings of who logs in; tool_login_is_right: both are given, or none. False: it was told. */
-#define TOOL_LOGIN_KEYS(user, secret_file)                                                         \
-    {"user", CONFIG_STRING,                                                                        \
-     (user), "",                                                                                   \
-     0,      0,                                                                                    \
-     NULL,   "whom to log in as, where the cluster has users"},                                    \
+/* The settings of which cluster it is (admin_find_cm), and of who logs in. tool_login_is_right: of the latter both are given,
+ * or none. False: it was told. */
+#define TOOL_CLUSTER_KEYS(cm, dir, user, secret_file)                                              \
+    {"cm", CONFIG_STRING,                                                                          \
+     (cm), "",                                                                                     \
+     0,    0,                                                                                      \
+     NULL, "addresses of the configuration managers, with commas between them"},                   \
+        {"dir", CONFIG_STRING,                                                                     \
+         (dir), "",                                                                                \
+         0,     0,                                                                                 \
+         NULL,  "or the directory of a rowan-local cluster; without both: the current directory"}, \
+        {"user", CONFIG_STRING,                                                                    \
+         (user), "",                                                                               \
+         0,      0,                                                                                \
+         NULL,   "whom to log in as, where the cluster has users"},                                \
     {                                                                                              \
         "secret-file", CONFIG_STRING, (secret_file), "", 0, 0, NULL,                               \
             "then: file with that user's secret, which others than its owner and group cannot "    \

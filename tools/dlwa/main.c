@@ -7,11 +7,7 @@
 #define FIELD(name) offsetof(struct dlwa_settings, name)
 
 static const struct config_key keys[] = {
-    {"cm", CONFIG_STRING, FIELD(cm), "", 0, 0, NULL,
-     "addresses of the configuration managers, with commas between them"},
-    {"dir", CONFIG_STRING, FIELD(dir), "", 0, 0, NULL,
-     "or the directory of a rowan-local cluster; without both: the current directory"},
-    TOOL_LOGIN_KEYS(FIELD(user), FIELD(secret_file)),
+    TOOL_CLUSTER_KEYS(FIELD(cm), FIELD(dir), FIELD(user), FIELD(secret_file)),
     {"timeout-ms", CONFIG_U64, FIELD(timeout_ms), "10000", 1, 60000, NULL,
      "how long a cluster has to answer, in milliseconds"},
     {"ipmctl", CONFIG_BOOL, FIELD(ipmctl), "no", 0, 0, NULL,

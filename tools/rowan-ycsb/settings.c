@@ -31,11 +31,7 @@ static const struct workload {
 #define FIELD(name) offsetof(struct settings, name)
 
 static const struct config_key keys[] = {
-    {"cm", CONFIG_STRING, FIELD(cm), "", 0, 0, NULL,
-     "addresses of the configuration managers, with commas between them"},
-    {"dir", CONFIG_STRING, FIELD(dir), "", 0, 0, NULL,
-     "or the directory of a rowan-local cluster; without both: the current directory"},
-    TOOL_LOGIN_KEYS(FIELD(user), FIELD(secret_file)),
+    TOOL_CLUSTER_KEYS(FIELD(cm), FIELD(dir), FIELD(user), FIELD(secret_file)),
     {"workload", CONFIG_STRING, FIELD(workload), "", 0, 0, NULL,
      "load (each record once), a (50 % writes), b (5 % writes), c (reads), d (5 % inserts, reads "
      "of "

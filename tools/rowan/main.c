@@ -14,11 +14,7 @@ enum { OPEN_TIMEOUT_MS = 5000 };
 #define FIELD(name) offsetof(struct rowan_settings, name)
 
 static const struct config_key keys[] = {
-    {"cm", CONFIG_STRING, FIELD(cm), "", 0, 0, NULL,
-     "addresses of the configuration managers, with commas between them"},
-    {"dir", CONFIG_STRING, FIELD(dir), "", 0, 0, NULL,
-     "or the directory of a rowan-local cluster; without both: the current directory"},
-    TOOL_LOGIN_KEYS(FIELD(user), FIELD(secret_file)),
+    TOOL_CLUSTER_KEYS(FIELD(cm), FIELD(dir), FIELD(user), FIELD(secret_file)),
     {"value-file", CONFIG_STRING, FIELD(value_file), "", 0, 0, NULL,
      "put: file that holds the value"},
     {"timeout-ms", CONFIG_U64, FIELD(timeout_ms), "0", 0, 3600 * 1000, NULL,
