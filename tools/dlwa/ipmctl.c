@@ -77,7 +77,7 @@ static bool take_counter(struct parse *parse, unsigned long line, const char *na
 {
     struct ipmctl_reading *reading = parse->reading;
     struct ipmctl_dimm *dimm = reading->count ? &reading->dimms[reading->count - 1] : NULL;
-    uint64_t value;
+    uint64_t value = 0;
 
     if (!read_counter(parse, line, text, &value))
         return false;
