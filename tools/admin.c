@@ -1,5 +1,6 @@
 /* Connections of a tool: one to the CM that leads (the client's cm_link), one to each server's control
- * endpoint, which has the number after the workers', and to each manager that is asked for its settings. Driven by admin_wait on the tool's thread.
+ * endpoint, which has the number after the workers', and to each manager that is asked for its settings. Driven by admin_wait
+ * on the tool's thread.
  *
  * A call goes posted -> sent -> done. It ends early when the connection cannot be made or breaks.
  */
@@ -14,9 +15,15 @@
 #include "common/base/error.h"
 #include "common/base/list.h"
 #include "common/reactor/wait.h"
-#include "tools/tool.h"
 
-enum { EVENTS = 32, LINKS = CLUSTER_MAX_MEMBERS * 2 + MANAGERS_MAX };
+enum { EVENTS = 32 };
+
+/* To whom that number means, as in struct admin_call: the process of its present incarnation. */
+struct admin_link {
+    struct peer peer; /* first: the fabric's events name it */
+    uint32_t server;
+    struct admin_link *next;
+};
 
 struct admin {
     struct fabric *fabric;
@@ -25,8 +32,7 @@ struct admin {
     struct cm_link cm;
     struct login_secret login;
     struct cluster_config *config;
-    struct peer *links[LINKS]; /* those of older incarnations too */
-    uint32_t link_count;
+    struct admin_link *links;
     struct {
         struct admin_call *first, *last;
     } calls; /* not done */
@@ -34,30 +40,30 @@ struct admin {
     uint64_t ended; /* calls, so far */
 };
 
-static int find_cm(const char *cm, const char *dir, char *out, size_t out_bytes)
-{
-    if (!*cm)
-        return config_read_cm(*dir ? dir : ".", out, out_bytes);
-    return snprintf(out, out_bytes, "%s", cm) < (int)out_bytes ? 0 : ROWAN_EINVALID;
-}
-
-bool admin_find_cm(const char *cm, const char *dir, char *out, size_t out_bytes)
+int admin_find(struct admin_access *access, char list[MANAGERS_LIST_BYTES])
 {
     struct managers managers;
     const char *why = NULL;
-    int error = find_cm(cm, dir, out, out_bytes);
+    int error = 0;
+    if (!*access->user != !*access->secret_file)
+        return tool_usage("--user and --secret-file belong together");
+    if (!*access->managers)
+        error = config_read_cm(*access->dir ? access->dir : ".", list, MANAGERS_LIST_BYTES);
+    else if (snprintf(list, MANAGERS_LIST_BYTES, "%s", access->managers) >= MANAGERS_LIST_BYTES)
+        error = ROWAN_EINVALID;
     if (!error)
-        error = managers_parse(out, &managers, &why);
+        error = managers_parse(list, &managers, &why);
+    access->managers = list;
     if (why)
-        tool_say("address of the CM: %s: %s", out, why);
-    else if (error && error != ROWAN_ENOTFOUND)
-        tool_failed("address of the CM", error);
-    else if (error && *dir)
-        tool_say("%s is no directory of a cluster: it has no file cm", dir);
-    else if (error)
-        tool_say("which cluster? This directory has no file cm: give --dir or --cm, or change into "
-                 "the cluster's directory");
-    return error == 0;
+        return tool_say("address of the CM: %s: %s", list, why);
+    if (error && error != ROWAN_ENOTFOUND)
+        return tool_failed("address of the CM", error);
+    if (error && *access->dir)
+        return tool_say("%s is no directory of a cluster: it has no file cm", access->dir);
+    if (error)
+        return tool_say("which cluster? This directory has no file cm: give --dir or --cm, or "
+                        "change into the cluster's directory");
+    return EXIT_DONE;
 }
 
 struct cluster_config *admin_config(const struct admin *admin)
@@ -80,34 +86,31 @@ static void end_call(struct admin *admin, struct admin_call *call, int error)
     admin->ended++;
 }
 
-void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, uint32_t shard,
-                uint64_t timeout_ns)
+/* The kind of answer that it asks for. */
+static unsigned answer_to(const Rowan__ControlMessage *question)
+{
+    switch (question->body_case) {
+    case ROWAN__CONTROL_MESSAGE__BODY_GET_CHECKSUM:
+        return ROWAN__CONTROL_MESSAGE__BODY_CHECKSUM_IS;
+    case ROWAN__CONTROL_MESSAGE__BODY_GET_SLOW:
+        return ROWAN__CONTROL_MESSAGE__BODY_SLOW_ARE;
+    case ROWAN__CONTROL_MESSAGE__BODY_GET_TRACE:
+        return ROWAN__CONTROL_MESSAGE__BODY_TRACE_IS;
+    case ROWAN__CONTROL_MESSAGE__BODY_SET_SETTING:
+        return ROWAN__CONTROL_MESSAGE__BODY_SETTINGS_ARE;
+    default:
+        return ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS;
+    }
+}
+
+void admin_post(struct admin *admin, struct admin_call *call, uint32_t server,
+                const Rowan__ControlMessage *question, uint64_t timeout_ns)
 {
     *call = (struct admin_call){.server = server,
                                 .tag = ++admin->next_tag,
                                 .deadline_ns = clock_ns() + timeout_ns,
-                                .shard = shard,
-                                .answer = ROWAN__CONTROL_MESSAGE__BODY_CHECKSUM_IS};
+                                .question = question};
     LIST_APPEND(&admin->calls, call, place);
-}
-
-void admin_post_question(struct admin *admin, struct admin_call *call, uint32_t server,
-                         const struct admin_question *question, uint64_t timeout_ns)
-{
-    admin_post(admin, call, server, 0, timeout_ns);
-    call->question = question->message;
-    call->answer = question->answer;
-}
-
-static int send_call(const struct admin_call *call, struct fabric_conn *conn)
-{
-    Rowan__GetChecksum checksum = ROWAN__GET_CHECKSUM__INIT;
-
-    if (call->question)
-        return control_message_send(conn, call->tag, call->question);
-    checksum.shard = call->shard;
-    return control_message_send(conn, call->tag,
-                                &CONTROL_MESSAGE(GET_CHECKSUM, get_checksum, &checksum));
 }
 
 void admin_call_free(struct admin_call *call)
@@ -116,60 +119,45 @@ void admin_call_free(struct admin_call *call)
     call->reply = NULL;
 }
 
-/* Of the manager, which has no number; NULL: it is a server. */
-static const char *manager_address(const struct admin *admin, uint32_t server)
+static void fail_calls(struct admin *admin, const struct admin_link *link)
 {
-    return server < ADMIN_MANAGERS ? NULL : admin->cm.managers.addresses[server - ADMIN_MANAGERS];
-}
-
-/* Is it the connection to that server, or manager? */
-static bool leads_to(const struct admin *admin, const struct peer *link, uint32_t server)
-{
-    const char *address = manager_address(admin, server);
-
-    return address ? link->server == 0 && strcmp(link->address, address) == 0
-                   : link->server == server;
-}
-
-/* Where there are too many, in place of one to a server that has ended, or was started again. */
-static struct peer *new_link(struct admin *admin)
-{
-    struct peer *link = admin->link_count < LINKS ? calloc(1, sizeof *link) : NULL;
-    if (link)
-        admin->links[admin->link_count++] = link;
-    for (uint32_t i = 0; admin->link_count == LINKS && !link && i < LINKS; i++) {
-        struct peer *old = admin->links[i];
-        const struct member *member = cluster_member(admin->config, old->server);
-        if (old->server == 0 || (member && member->incarnation == old->incarnation))
-            continue;
-        peer_close(old);
-        link = old;
-        *link = (struct peer){0};
+    for (struct admin_call *call = admin->calls.first; call; call = call->place.next) {
+        if (call->server == link->server)
+            end_call(admin, call, link->peer.error);
     }
-    return link;
 }
 
-static struct peer *find_link(struct admin *admin, uint32_t server)
+/* NULL: there is no such server, or no memory. */
+static struct admin_link *find_link(struct admin *admin, uint32_t server)
 {
-    const char *address = manager_address(admin, server);
-    const struct member *member = address ? NULL : cluster_member(admin->config, server);
+    const bool is_manager = server >= ADMIN_MANAGERS;
+    const struct member *member = is_manager ? NULL : cluster_member(admin->config, server);
+    struct admin_link *link = admin->links;
 
-    if (!address && !member)
+    while (link && link->server != server)
+        link = link->next;
+    if (!is_manager && !member)
         return NULL;
-    for (uint32_t i = 0; i < admin->link_count; i++) {
-        if (leads_to(admin, admin->links[i], server) &&
-            (address || admin->links[i]->incarnation == member->incarnation))
-            return admin->links[i];
+    if (link && (is_manager || link->peer.incarnation == member->incarnation))
+        return link;
+    if (link) { /* what its last process was asked, the next one is */
+        peer_close(&link->peer);
+        for (struct admin_call *call = admin->calls.first; call; call = call->place.next)
+            call->sent &= call->server != server;
+    } else {
+        link = calloc(1, sizeof *link);
+        if (!link)
+            return NULL;
+        link->server = server;
+        link->next = admin->links;
+        admin->links = link;
     }
-    struct peer *link = new_link(admin);
-
-    if (!link)
-        return NULL;
-    if (address)
-        peer_init(link, admin->endpoint, address, 0);
+    if (is_manager)
+        peer_init(&link->peer, admin->endpoint,
+                  admin->cm.managers.addresses[server - ADMIN_MANAGERS], 0);
     else
-        peer_init_member(link, admin->endpoint, member, member->workers);
-    link->login = admin->cm.peer.login;
+        peer_init_member(&link->peer, admin->endpoint, member, member->workers);
+    link->peer.login = admin->cm.peer.login;
     return link;
 }
 
@@ -177,7 +165,7 @@ static struct peer *find_link(struct admin *admin, uint32_t server)
 static void step_call(struct admin *admin, struct admin_call *call, uint64_t now_ns,
                       uint64_t *wake_ns)
 {
-    struct peer *link = find_link(admin, call->server);
+    struct admin_link *link = find_link(admin, call->server);
 
     if (!link) {
         end_call(admin, call, ROWAN_EUNREACHABLE);
@@ -190,17 +178,17 @@ static void step_call(struct admin *admin, struct admin_call *call, uint64_t now
     wake_at(wake_ns, call->deadline_ns);
     if (call->sent)
         return;
-    peer_want(link, now_ns, wake_ns);
-    if (link->state != PEER_UP)
+    peer_want(&link->peer, now_ns, wake_ns);
+    if (link->peer.state != PEER_UP)
         return;
-    int error = send_call(call, link->conn);
+    int error = control_message_send(link->peer.conn, call->tag, call->question);
 
     if (error && error != ROWAN_EAGAIN)
         end_call(admin, call, error);
     call->sent = error == 0;
 }
 
-static void apply_reply(struct admin *admin, const struct peer *link,
+static void apply_reply(struct admin *admin, const struct admin_link *link,
                         const struct fabric_event *event)
 {
     Rowan__ControlMessage *reply;
@@ -210,7 +198,7 @@ static void apply_reply(struct admin *admin, const struct peer *link,
 
     if (error)
         return; /* its call ends by the timeout */
-    while (call && !(call->tag == tag && leads_to(admin, link, call->server)))
+    while (call && !(call->tag == tag && call->server == link->server))
         call = call->place.next;
     if (!call) {
         control_free(reply);
@@ -220,20 +208,12 @@ static void apply_reply(struct admin *admin, const struct peer *link,
         snprintf(call->why, sizeof call->why, "%s", reply->failure->detail);
         control_free(reply);
         end_call(admin, call, failure < 0 ? failure : ROWAN_EFORMAT);
-    } else if ((int)reply->body_case != call->answer) {
+    } else if (reply->body_case != answer_to(call->question)) {
         control_free(reply);
         end_call(admin, call, ROWAN_EFORMAT);
     } else {
         call->reply = reply;
         end_call(admin, call, 0);
-    }
-}
-
-static void fail_calls(struct admin *admin, const struct peer *link, int error)
-{
-    for (struct admin_call *call = admin->calls.first; call; call = call->place.next) {
-        if (leads_to(admin, link, call->server))
-            end_call(admin, call, error);
     }
 }
 
@@ -254,7 +234,7 @@ static void dispatch_event(struct admin *admin, const struct fabric_event *event
     case FABRIC_CLOSED:
         peer_closed(peer, event->error, now_ns);
         if (!is_cm)
-            fail_calls(admin, peer, peer->error);
+            fail_calls(admin, (struct admin_link *)peer);
         break;
     case FABRIC_MESSAGE:
         if (is_cm)
@@ -262,7 +242,7 @@ static void dispatch_event(struct admin *admin, const struct fabric_event *event
         else if (peer->state == PEER_LOGGING_IN)
             peer_message(peer, event->data, event->bytes);
         else
-            apply_reply(admin, peer, event);
+            apply_reply(admin, (struct admin_link *)peer, event);
         fabric_message_release(event->conn, event->message);
         break;
     default:
@@ -291,7 +271,7 @@ static void close_if_broken(struct admin *admin, struct peer *peer, uint64_t now
     fabric_conn_close(peer->conn);
     peer_closed(peer, peer->error, now_ns);
     if (peer != &admin->cm.peer)
-        fail_calls(admin, peer, peer->error);
+        fail_calls(admin, (struct admin_link *)peer);
 }
 
 static enum poll_result admin_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
@@ -304,8 +284,8 @@ static enum poll_result admin_poll(void *role, uint64_t now_ns, uint64_t *wake_n
     for (unsigned i = 0; i < count; i++)
         dispatch_event(admin, &events[i], now_ns);
     close_if_broken(admin, &admin->cm.peer, now_ns);
-    for (uint32_t i = 0; i < admin->link_count; i++)
-        close_if_broken(admin, admin->links[i], now_ns);
+    for (struct admin_link *link = admin->links; link; link = link->next)
+        close_if_broken(admin, &link->peer, now_ns);
     apply_config(admin);
     cm_link_poll(&admin->cm, admin->config ? admin->config->term : 0, now_ns, wake_ns);
     for (struct admin_call *call = admin->calls.first; call; call = call->place.next)
@@ -367,7 +347,7 @@ static int wait_config(struct admin *admin, uint64_t timeout_ns)
 int admin_open(const struct admin_access *access, uint64_t timeout_ns, struct admin **out,
                struct admin_missing *missing)
 {
-    const bool logs_in = access->user && *access->user;
+    const bool logs_in = *access->user != '\0';
     struct admin *admin = calloc(1, sizeof *admin);
     if (!admin)
         return ROWAN_ENOMEM;
@@ -401,9 +381,10 @@ fail:
 
 void admin_close(struct admin *admin)
 {
-    for (uint32_t i = 0; i < admin->link_count; i++) {
-        peer_close(admin->links[i]);
-        free(admin->links[i]);
+    for (struct admin_link *link = admin->links, *next; link; link = next) {
+        next = link->next;
+        peer_close(&link->peer);
+        free(link);
     }
     cm_link_fini(&admin->cm);
     cluster_release(admin->config);
@@ -413,7 +394,7 @@ void admin_close(struct admin *admin)
     free(admin);
 }
 
-/* --- plans --- */
+/* --- questions to the manager that leads --- */
 
 int admin_ask(struct admin *admin, const Rowan__ControlMessage *question, uint64_t timeout_ns,
               char *why, Rowan__ControlMessage **reply)
@@ -429,35 +410,16 @@ int admin_ask(struct admin *admin, const Rowan__ControlMessage *question, uint64
     }
     cm->question = NULL;
     snprintf(why, sizeof cm->why, "%s", error ? error_sentence(error) : cm->why);
-    *reply = cm->reply;
-    cm->reply = NULL;
+    if (reply) {
+        *reply = cm->reply;
+        cm->reply = NULL;
+    }
     return error ? error : cm->refusal;
 }
-
-int admin_plan(struct admin *admin, const Rowan__Plan *plan, uint64_t timeout_ns, char *why)
-{
-    Rowan__ControlMessage *none;
-    return admin_ask(admin, &CONTROL_MESSAGE(PLAN, plan, (Rowan__Plan *)(uintptr_t)plan),
-                     timeout_ns, why, &none);
-}
-
-/* --- settings --- */
 
 const struct managers *admin_managers(const struct admin *admin)
 {
     return &admin->cm.managers;
-}
-
-int admin_setting(struct admin *admin, struct admin_call *call, uint32_t server,
-                  const Rowan__SetSetting *setting, uint64_t timeout_ns)
-{
-    const Rowan__ControlMessage message =
-        CONTROL_MESSAGE(SET_SETTING, set_setting, (Rowan__SetSetting *)(uintptr_t)setting);
-    admin_post_question(
-        admin, call, server,
-        &(struct admin_question){&message, ROWAN__CONTROL_MESSAGE__BODY_SETTINGS_ARE}, timeout_ns);
-    (void)admin_wait_all(admin);
-    return call->error;
 }
 
 /* --- questions to all --- */
@@ -477,7 +439,7 @@ const char *admin_leader(const struct admin *admin)
     return admin->cm.peer.state == PEER_UP && admin->cm.led ? admin->cm.peer.address : NULL;
 }
 
-int admin_ask_members(struct admin *admin, const struct admin_question *questions, uint32_t count,
+int admin_ask_members(struct admin *admin, const Rowan__ControlMessage *questions, uint32_t count,
                       uint64_t timeout_ns, struct admin_status *out)
 {
     const struct cluster_config *config = admin->config;
@@ -489,8 +451,8 @@ int admin_ask_members(struct admin *admin, const struct admin_question *question
     }
     for (uint32_t i = 0; i < count && !error; i++) {
         for (uint32_t at = 0; at < config->member_count; at++)
-            admin_post_question(admin, &out[i].calls[at], config->members[at].server, &questions[i],
-                                timeout_ns);
+            admin_post(admin, &out[i].calls[at], config->members[at].server, &questions[i],
+                       timeout_ns);
     }
     if (!error)
         error = admin_wait_all(admin);
@@ -502,8 +464,7 @@ int admin_ask_members(struct admin *admin, const struct admin_question *question
 int admin_status_get(struct admin *admin, uint64_t timeout_ns, struct admin_status *out)
 {
     Rowan__GetStatus get = ROWAN__GET_STATUS__INIT;
-    const struct admin_question question = {&CONTROL_MESSAGE(GET_STATUS, get_status, &get),
-                                            ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS};
+    const Rowan__ControlMessage question = CONTROL_MESSAGE(GET_STATUS, get_status, &get);
     return admin_ask_members(admin, &question, 1, timeout_ns, out);
 }
 

@@ -10,23 +10,41 @@
 #include "common/cluster/cluster.h"
 #include "common/cluster/control.h"
 #include "common/cluster/managers.h"
+#include "tools/tool.h"
 
 struct admin;
 
-/* admin_find_cm: the list of the CMs' addresses: `cm` itself if not empty, else from the file `cm` in `dir` or, if that is
- * empty, in the current directory. False: a sentence was printed on standard error. */
-bool admin_find_cm(const char *cm, const char *dir, char *out, size_t out_bytes);
+/* Whose cluster, and who asks. */
+struct admin_access {
+    const char *managers;           /* the list of their addresses, or "" */
+    const char *dir;                /* of a rowan-local cluster, whose file `cm` has that list */
+    const char *user, *secret_file; /* both or none ("") */
+};
+
+/* The settings that fill the struct, which is at that offset of a program's own. */
+#define ADMIN_KEY(name, at, field, help)                                                           \
+    {                                                                                              \
+        name, CONFIG_STRING, (at) + offsetof(struct admin_access, field), "", 0, 0, NULL, help     \
+    }
+#define ADMIN_ACCESS_KEYS(at)                                                                      \
+    ADMIN_KEY("cm", at, managers,                                                                  \
+              "addresses of the configuration managers, with commas between them"),                \
+        ADMIN_KEY("dir", at, dir,                                                                  \
+                  "or the directory of a rowan-local cluster; without both: the current "          \
+                  "directory"),                                                                    \
+        ADMIN_KEY("user", at, user, "whom to log in as, where the cluster has users"),             \
+        ADMIN_KEY("secret-file", at, secret_file,                                                  \
+                  "then: file with that user's secret, which others than its owner and group "     \
+                  "cannot read")
+
+/* admin_find: `managers` becomes the list, in `list`: itself if not empty, else from the file `cm` in `dir` or, if that is
+ * empty, in the current directory. Returns EXIT_DONE, or another exit code after a sentence. */
+int admin_find(struct admin_access *access, char list[MANAGERS_LIST_BYTES]);
 
 /* Servers that a cluster waits for before it serves. */
 struct admin_missing {
     uint32_t count;
     uint32_t servers[CLUSTER_MAX_MEMBERS];
-};
-
-/* Whose cluster, and who asks. */
-struct admin_access {
-    const char *managers;
-    const char *user, *secret_file; /* both or none ("") */
 };
 
 /* admin_open: connects to the CM that leads, or if none does to another one, and fetches the configuration. Errors: at once
@@ -54,23 +72,15 @@ struct admin_call {
     uint64_t deadline_ns;
     uint32_t tag;
     bool sent;
-    uint32_t shard;
-    const Rowan__ControlMessage *question; /* NULL: for the checksum of `shard` */
-    int answer; /* the kind of its reply (body_case); any other is an error */
+    const Rowan__ControlMessage *question;
 };
 
 enum { ADMIN_MANAGERS = CLUSTER_MAX_SERVER + 1 };
 
-/* admin_post: asks for the checksum of `shard`; admin_post_question: that, which stays in place until `done`. If the server
- * cannot be reached the call ends at once, with the reason; a Failure as answer is an error, too. */
-void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, uint32_t shard,
-                uint64_t timeout_ns);
-struct admin_question {
-    const Rowan__ControlMessage *message;
-    int answer;
-};
-void admin_post_question(struct admin *admin, struct admin_call *call, uint32_t server,
-                         const struct admin_question *question, uint64_t timeout_ns);
+/* admin_post: asks `question`, which stays in place until `done`. If the server cannot be reached the call ends at once, with
+ * the reason; a Failure as answer is an error, too, and so is one of another kind than the question asks for. */
+void admin_post(struct admin *admin, struct admin_call *call, uint32_t server,
+                const Rowan__ControlMessage *question, uint64_t timeout_ns);
 
 /* admin_wait_all: until every call is done. Errors: ROWAN_EIO, which ends them. */
 int admin_wait_all(struct admin *admin);
@@ -80,11 +90,9 @@ int admin_wait(struct admin *admin, uint64_t until_ns);
 
 void admin_call_free(struct admin_call *call);
 
-/* What an operator wants, stored by the manager that leads; admin_config has it then. `why`, of 256 bytes, says why it
- * is refused. Errors: what a manager answers (ROWAN_EREFUSED, EUNSUPPORTED); ETIMEDOUT: it may be stored or not; EIO. */
-int admin_plan(struct admin *admin, const Rowan__Plan *plan, uint64_t timeout_ns, char *why);
-
-/* Another question to the manager that leads: *reply is its answer, for control_free. Errors and `why`: likewise. */
+/* A question to the manager that leads, or what an operator wants (a Plan), which it stores: admin_config has it then. *reply
+ * is another answer, for control_free; NULL: none is wanted. `why`, of 256 bytes, says why it is refused. Errors: what a
+ * manager answers (ROWAN_EREFUSED, EUNSUPPORTED); ETIMEDOUT: it may be stored or not; EIO. */
 int admin_ask(struct admin *admin, const Rowan__ControlMessage *question, uint64_t timeout_ns,
               char *why, Rowan__ControlMessage **reply);
 
@@ -94,11 +102,6 @@ const char *admin_leader(const struct admin *admin);
 /* The list of managers that admin_open got. */
 const struct managers *admin_managers(const struct admin *admin);
 
-/* Asks a server or a manager for its settings, behind a change if `setting` has one; waits for the reply, which is a
- * SettingsAre. The error is that of the call. */
-int admin_setting(struct admin *admin, struct admin_call *call, uint32_t server,
-                  const Rowan__SetSetting *setting, uint64_t timeout_ns);
-
 /* What every server says of itself: calls[i] is that to member i. */
 struct admin_status {
     struct cluster_config *config;
@@ -107,7 +110,7 @@ struct admin_status {
 
 /* GetStatus to every member at once; or these questions, with `out` for each. Errors: ROWAN_ENOMEM, EIO. */
 int admin_status_get(struct admin *admin, uint64_t timeout_ns, struct admin_status *out);
-int admin_ask_members(struct admin *admin, const struct admin_question *questions, uint32_t count,
+int admin_ask_members(struct admin *admin, const Rowan__ControlMessage *questions, uint32_t count,
                       uint64_t timeout_ns, struct admin_status *out);
 void admin_status_free(struct admin_status *status);
 

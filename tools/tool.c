@@ -104,11 +104,3 @@ void progress_end(const struct progress *progress)
     if (progress->live)
         fputs("\r\x1b[K", stderr);
 }
-
-bool tool_login_is_right(const char *user, const char *secret_file)
-{
-    const bool right = !*user == !*secret_file;
-    if (!right)
-        tool_usage("--user and --secret-file belong together");
-    return right;
-}

@@ -10,28 +10,6 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* The settings of which cluster it is (admin_find_cm), and of who logs in. tool_login_is_right: of the latter both are given,
- * or none. False: it was told. */
-#define TOOL_CLUSTER_KEYS(cm, dir, user, secret_file)                                              \
-    {"cm", CONFIG_STRING,                                                                          \
-     (cm), "",                                                                                     \
-     0,    0,                                                                                      \
-     NULL, "addresses of the configuration managers, with commas between them"},                   \
-        {"dir", CONFIG_STRING,                                                                     \
-         (dir), "",                                                                                \
-         0,     0,                                                                                 \
-         NULL,  "or the directory of a rowan-local cluster; without both: the current directory"}, \
-        {"user", CONFIG_STRING,                                                                    \
-         (user), "",                                                                               \
-         0,      0,                                                                                \
-         NULL,   "whom to log in as, where the cluster has users"},                                \
-    {                                                                                              \
-        "secret-file", CONFIG_STRING, (secret_file), "", 0, 0, NULL,                               \
-            "then: file with that user's secret, which others than its owner and group cannot "    \
-            "read"                                                                                 \
-    }
-bool tool_login_is_right(const char *user, const char *secret_file);
-
 /* tool_main: reads the settings into `settings` and calls `run` with them and the other words. Returns the exit
  * code: that of `run`, or EXIT_FAILED if standard output did not take everything. */
 typedef int tool_run(void *settings, int argc, char **argv);

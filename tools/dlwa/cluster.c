@@ -3,14 +3,12 @@
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
-#include "tools/admin.h"
 #include "tools/dlwa/dlwa.h"
 
 _Static_assert((int)DLWA_MAX_ROWS >= (int)CLUSTER_MAX_MEMBERS, "a row for each server");
 
 struct cluster {
     const struct dlwa_settings *settings;
-    const char *cm;
     struct admin *admin;
 };
 
@@ -26,28 +24,26 @@ static void fill_row(const struct dlwa_settings *settings, const struct admin_ca
     }
     row->note = status->wear_mode == 1 ? NULL : "as with a log per sender";
     row->origin = status->incarnation;
-    row->request_bytes = status->wear_request_bytes;
-    row->media_bytes = status->wear_media_bytes;
-    row->clean_request_bytes = status->wear_clean_request_bytes;
-    row->clean_media_bytes = status->wear_clean_media_bytes;
-    row->table_request_bytes = status->wear_table_request_bytes;
-    row->table_media_bytes = status->wear_table_media_bytes;
-    row->lost = status->wear_lost;
+    row->counts[DLWA_REQUEST_BYTES] = status->wear_request_bytes;
+    row->counts[DLWA_MEDIA_BYTES] = status->wear_media_bytes;
+    row->counts[DLWA_CLEAN_REQUEST_BYTES] = status->wear_clean_request_bytes;
+    row->counts[DLWA_CLEAN_MEDIA_BYTES] = status->wear_clean_media_bytes;
+    row->counts[DLWA_TABLE_REQUEST_BYTES] = status->wear_table_request_bytes;
+    row->counts[DLWA_TABLE_MEDIA_BYTES] = status->wear_table_media_bytes;
+    row->counts[DLWA_LOST] = status->wear_lost;
     row->seconds = (double)status->uptime_seconds;
     row->dimms = (uint32_t)settings->dimms;
 }
 
-static bool look(void *source, struct dlwa_sample *out)
+static int look(void *source, struct dlwa_sample *out)
 {
     struct cluster *cluster = source;
     struct admin_status status;
     const int error =
         admin_status_get(cluster->admin, cluster->settings->timeout_ms * NS_PER_MS, &status);
 
-    if (error) {
-        tool_failed(cluster->cm, error);
-        return false;
-    }
+    if (error)
+        return tool_failed(cluster->settings->access.managers, error);
     *out = (struct dlwa_sample){
         .unit = "server", .comes_and_goes = true, .count = status.config->member_count};
     for (uint32_t i = 0; i < out->count; i++) {
@@ -56,23 +52,22 @@ static bool look(void *source, struct dlwa_sample *out)
         fill_row(cluster->settings, &status.calls[i], &out->rows[i]);
     }
     admin_status_free(&status);
-    return true;
+    return EXIT_DONE;
 }
 
-int dlwa_cluster(const struct dlwa_settings *settings)
+int dlwa_cluster(struct dlwa_settings *settings)
 {
-    char cm[MANAGERS_LIST_BYTES];
-    struct cluster cluster = {.settings = settings, .cm = cm};
+    char managers[MANAGERS_LIST_BYTES];
+    struct cluster cluster = {.settings = settings};
+    int code = admin_find(&settings->access, managers);
 
-    if (!tool_login_is_right(settings->user, settings->secret_file))
-        return EXIT_USAGE;
-    if (!admin_find_cm(settings->cm, settings->dir, cm, sizeof cm))
-        return EXIT_FAILED;
-    const struct admin_access access = {cm, settings->user, settings->secret_file};
-    const int error = admin_open(&access, settings->timeout_ms * NS_PER_MS, &cluster.admin, NULL);
+    if (code)
+        return code;
+    const int error =
+        admin_open(&settings->access, settings->timeout_ms * NS_PER_MS, &cluster.admin, NULL);
     if (error)
-        return tool_failed(cm, error);
-    const int code = report_run(settings, look, &cluster);
+        return tool_failed(managers, error);
+    code = report_run(settings, look, &cluster);
     admin_close(cluster.admin);
     return code;
 }

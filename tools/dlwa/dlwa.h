@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/tool.h"
+#include "tools/admin.h"
 
 enum { DLWA_MAX_ROWS = 256, DLWA_WHY_BYTES = 200 };
 
@@ -17,7 +17,7 @@ struct dlwa_settings {
     bool model, ipmctl, json;
     const char *before, *after; /* files with what ipmctl printed */
     uint64_t counters;          /* enum dlwa_counters */
-    const char *cm, *dir, *user, *secret_file;
+    struct admin_access access;
     uint64_t timeout_ms, count, dimms, endurance_pbw;
     const char *interval, *seconds, *svg;
     double interval_s, seconds_s; /* of the texts; 0: not given */
@@ -25,16 +25,24 @@ struct dlwa_settings {
 
 enum dlwa_counters { COUNTERS_POWER_CYCLE, COUNTERS_LIFETIME };
 
+enum dlwa_count {
+    DLWA_REQUEST_BYTES,
+    DLWA_MEDIA_BYTES,
+    DLWA_CLEAN_REQUEST_BYTES, /* of these, by cleaning */
+    DLWA_CLEAN_MEDIA_BYTES,
+    DLWA_TABLE_REQUEST_BYTES, /* and for tables */
+    DLWA_TABLE_MEDIA_BYTES,
+    DLWA_LOST, /* writes that the model missed */
+    DLWA_COUNTS,
+};
+
 struct dlwa_row {
     char name[32];
     bool off;         /* does not answer, or has no model: nothing else counts */
     const char *note; /* why, or what more there is to say; static; NULL: nothing */
     uint64_t origin;  /* of the counts: of two rows with other ones no difference can be told */
-    uint64_t request_bytes, media_bytes;
-    uint64_t clean_request_bytes, clean_media_bytes; /* of these, by cleaning */
-    uint64_t table_request_bytes, table_media_bytes; /* and for tables */
-    uint64_t lost;                                   /* writes that the model missed */
-    double seconds;                                  /* that these took; 0: not known */
+    uint64_t counts[DLWA_COUNTS];
+    double seconds; /* that these took; 0: not known */
     double rate;    /* of the total: media bytes a second, those of all rows; 0: as above */
     uint32_t dimms; /* that they went to */
 };
@@ -46,8 +54,8 @@ struct dlwa_sample {
     struct dlwa_row rows[DLWA_MAX_ROWS];
 };
 
-/* A source fills a sample with counts since its beginning. False: a sentence was printed on standard error. */
-typedef bool dlwa_look(void *source, struct dlwa_sample *out);
+/* A source fills a sample with counts since its beginning. Returns an exit code. */
+typedef int dlwa_look(void *source, struct dlwa_sample *out);
 
 /* report_run: shows one sample, or with an interval the differences between samples, `count` of them (0: until standard
  * output ends, or a signal). Returns the exit code. */
@@ -63,6 +71,6 @@ int report_print(const struct dlwa_settings *settings, const struct dlwa_sample 
 /* The commands. Each returns the exit code. */
 int dlwa_model(const struct dlwa_settings *settings);
 int dlwa_device(const struct dlwa_settings *settings);
-int dlwa_cluster(const struct dlwa_settings *settings);
+int dlwa_cluster(struct dlwa_settings *settings);
 
 #endif

@@ -2,9 +2,9 @@
 #include "tools/dlwa/ipmctl.h"
 
 #include <expat.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -19,7 +19,8 @@ static const char *const names[IPMCTL_COUNTERS] = {"MediaWrites", "WriteRequests
 
 struct parse {
     struct ipmctl_reading *reading;
-    char *why; /* empty: nothing is wrong */
+    char *why;          /* empty: nothing is wrong */
+    unsigned long line; /* that is read */
 
     XML_Parser xml;
     unsigned depth; /* 1: in the list, 2: in a DIMM, 3: in one of its values */
@@ -28,66 +29,56 @@ struct parse {
     size_t value_bytes;
 };
 
-static bool wrong(struct parse *parse, unsigned long line, const char *what)
+static bool wrong(struct parse *parse, const char *what)
 {
     if (!*parse->why)
-        snprintf(parse->why, IPMCTL_WHY_BYTES, "line %lu: %s", line, what);
+        snprintf(parse->why, IPMCTL_WHY_BYTES, "line %lu: %s", parse->line, what);
     return false;
+}
+
+/* 0x and one or more hexadecimal digits. */
+static bool is_hexadecimal(const char *text)
+{
+    return strncmp(text, "0x", 2) == 0 && text[2] &&
+           text[2 + strspn(text + 2, "0123456789abcdefABCDEF")] == '\0';
 }
 
 /* --- what both formats tell --- */
 
-static bool begin_dimm(struct parse *parse, unsigned long line, const char *id)
+static bool begin_dimm(struct parse *parse, const char *id)
 {
     struct ipmctl_reading *reading = parse->reading;
 
-    if (strlen(id) < 3 || strncmp(id, "0x", 2) != 0 ||
-        strspn(id + 2, "0123456789abcdefABCDEF") != strlen(id + 2) || strlen(id) >= IPMCTL_ID_BYTES)
-        return wrong(parse, line, "this is no number of a DIMM");
+    if (!is_hexadecimal(id) || strlen(id) >= IPMCTL_ID_BYTES)
+        return wrong(parse, "this is no number of a DIMM");
     for (uint32_t i = 0; i < reading->count; i++) {
         if (strcmp(reading->dimms[i].id, id) == 0)
-            return wrong(parse, line, "a DIMM comes twice");
+            return wrong(parse, "a DIMM comes twice");
     }
     if (reading->count == IPMCTL_MAX_DIMMS)
-        return wrong(parse, line, "there are more DIMMs than this program counts");
+        return wrong(parse, "there are more DIMMs than this program counts");
     reading->dimms[reading->count] = (struct ipmctl_dimm){.found = 0};
     strcpy(reading->dimms[reading->count++].id, id);
     return true;
 }
 
-/* 0x and 32 digits. */
-static bool read_counter(struct parse *parse, unsigned long line, const char *text, uint64_t *out)
-{
-    uint64_t value = 0;
-
-    if (strncmp(text, "0x", 2) != 0 || strlen(text + 2) != HEX_DIGITS ||
-        strspn(text + 2, "0123456789abcdefABCDEF") != HEX_DIGITS)
-        return wrong(parse, line, "a counter is not 0x and 32 hexadecimal digits");
-    for (const char *digit = text + 2; *digit; digit++) {
-        if (value >> (COUNTER_BITS - 4))
-            return wrong(parse, line, "a counter is larger than any device can have counted to");
-        value = value << 4 | (uint64_t)(*digit <= '9' ? *digit - '0' : (*digit | 32) - 'a' + 10);
-    }
-    *out = value;
-    return true;
-}
-
-static bool take_counter(struct parse *parse, unsigned long line, const char *name,
-                         const char *text)
+static bool take_counter(struct parse *parse, const char *name, const char *text)
 {
     struct ipmctl_reading *reading = parse->reading;
     struct ipmctl_dimm *dimm = reading->count ? &reading->dimms[reading->count - 1] : NULL;
-    uint64_t value = 0;
+    const uint64_t value = strtoull(text, NULL, 16); /* its largest for all above */
 
-    if (!read_counter(parse, line, text, &value))
-        return false;
+    if (!is_hexadecimal(text) || strlen(text + 2) != HEX_DIGITS)
+        return wrong(parse, "a counter is not 0x and 32 hexadecimal digits");
+    if (value >> COUNTER_BITS)
+        return wrong(parse, "a counter is larger than any device can have counted to");
     if (!dimm)
-        return wrong(parse, line, "a counter comes before the first DIMM");
+        return wrong(parse, "a counter comes before the first DIMM");
     for (unsigned i = 0; i < IPMCTL_COUNTERS; i++) {
         if (strcmp(names[i], name) != 0)
             continue;
         if (dimm->found & 1u << i)
-            return wrong(parse, line, "a counter comes twice");
+            return wrong(parse, "a counter comes twice");
         dimm->found |= 1u << i;
         dimm->counters[i] = value;
     }
@@ -96,7 +87,7 @@ static bool take_counter(struct parse *parse, unsigned long line, const char *na
 
 /* --- text --- */
 
-static bool take_line(struct parse *parse, unsigned long number, char *line)
+static bool take_line(struct parse *parse, char *line)
 {
     static const char begin[] = "---DimmID=", end[] = "---";
     char *value;
@@ -111,15 +102,15 @@ static bool take_line(struct parse *parse, unsigned long number, char *line)
     if (strncmp(line, begin, sizeof begin - 1) == 0) {
         if (length < sizeof begin + sizeof end - 2 ||
             strcmp(line + length - (sizeof end - 1), end) != 0)
-            return wrong(parse, number, "a line ---DimmID=...--- is cut off");
+            return wrong(parse, "a line ---DimmID=...--- is cut off");
         line[length - (sizeof end - 1)] = '\0';
-        return begin_dimm(parse, number, line + sizeof begin - 1);
+        return begin_dimm(parse, line + sizeof begin - 1);
     }
     value = strchr(line, '=');
     if (!value)
-        return wrong(parse, number, "this is not what ipmctl show -performance prints");
+        return wrong(parse, "this is not what ipmctl show -performance prints");
     *value = '\0';
-    return take_counter(parse, number, line, value + 1);
+    return take_counter(parse, line, value + 1);
 }
 
 static bool parse_text(struct parse *parse, const char *text, size_t bytes)
@@ -127,15 +118,15 @@ static bool parse_text(struct parse *parse, const char *text, size_t bytes)
     const char *const end = text + bytes;
     char line[256];
 
-    for (unsigned long number = 1; text < end; number++) {
+    for (parse->line = 1; text < end; parse->line++) {
         const char *stop = memchr(text, '\n', (size_t)(end - text));
         const size_t length = (size_t)((stop ? stop : end) - text);
 
         if (length >= sizeof line || memchr(text, '\0', length))
-            return wrong(parse, number, "this is not what ipmctl show -performance prints");
+            return wrong(parse, "this is not what ipmctl show -performance prints");
         memcpy(line, text, length);
         line[length] = '\0';
-        if (!take_line(parse, number, line))
+        if (!take_line(parse, line))
             return false;
         text += length + (stop != NULL);
     }
@@ -146,7 +137,8 @@ static bool parse_text(struct parse *parse, const char *text, size_t bytes)
 
 static void refuse(struct parse *parse, const char *what)
 {
-    wrong(parse, XML_GetCurrentLineNumber(parse->xml), what);
+    parse->line = XML_GetCurrentLineNumber(parse->xml);
+    wrong(parse, what);
     XML_StopParser(parse->xml, XML_FALSE);
 }
 
@@ -184,18 +176,14 @@ static void XMLCALL on_text(void *of, const XML_Char *text, int bytes)
 static void XMLCALL on_end(void *of, const XML_Char *name)
 {
     struct parse *parse = of;
-    const unsigned long line = XML_GetCurrentLineNumber(parse->xml);
-    bool is_right = true;
 
     (void)name;
     if (parse->depth-- != 3)
         return;
+    parse->line = XML_GetCurrentLineNumber(parse->xml);
     parse->value[parse->value_bytes] = '\0';
-    if (strcmp(parse->name, "DimmID") == 0)
-        is_right = begin_dimm(parse, line, parse->value);
-    else
-        is_right = take_counter(parse, line, parse->name, parse->value);
-    if (!is_right)
+    if (strcmp(parse->name, "DimmID") == 0 ? !begin_dimm(parse, parse->value)
+                                           : !take_counter(parse, parse->name, parse->value))
         XML_StopParser(parse->xml, XML_FALSE);
 }
 
@@ -211,15 +199,14 @@ static bool parse_xml(struct parse *parse, const char *text, size_t bytes)
     parse->xml = XML_ParserCreate(NULL);
     if (!parse->xml || bytes > INT_MAX) {
         XML_ParserFree(parse->xml);
-        return wrong(parse, 1, "it is too long");
+        return wrong(parse, "it is too long");
     }
     XML_SetUserData(parse->xml, parse);
     XML_SetElementHandler(parse->xml, on_start, on_end);
     XML_SetCharacterDataHandler(parse->xml, on_text);
     XML_SetStartDoctypeDeclHandler(parse->xml, on_doctype);
     if (XML_Parse(parse->xml, text, (int)bytes, XML_TRUE) != XML_STATUS_OK)
-        wrong(parse, XML_GetCurrentLineNumber(parse->xml),
-              XML_ErrorString(XML_GetErrorCode(parse->xml)));
+        refuse(parse, XML_ErrorString(XML_GetErrorCode(parse->xml)));
     XML_ParserFree(parse->xml);
     return !*parse->why;
 }
@@ -227,7 +214,7 @@ static bool parse_xml(struct parse *parse, const char *text, size_t bytes)
 bool ipmctl_parse(const char *text, size_t bytes, struct ipmctl_reading *out,
                   char why[IPMCTL_WHY_BYTES])
 {
-    struct parse parse = {.reading = out, .why = why};
+    struct parse parse = {.reading = out, .why = why, .line = 1};
     size_t blank = 0;
 
     out->count = 0;

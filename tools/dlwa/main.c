@@ -7,7 +7,7 @@
 #define FIELD(name) offsetof(struct dlwa_settings, name)
 
 static const struct config_key keys[] = {
-    TOOL_CLUSTER_KEYS(FIELD(cm), FIELD(dir), FIELD(user), FIELD(secret_file)),
+    ADMIN_ACCESS_KEYS(FIELD(access)),
     {"timeout-ms", CONFIG_U64, FIELD(timeout_ms), "10000", 1, 60000, NULL,
      "how long a cluster has to answer, in milliseconds"},
     {"ipmctl", CONFIG_BOOL, FIELD(ipmctl), "no", 0, 0, NULL,
@@ -58,7 +58,8 @@ static const char *find_conflict(const struct dlwa_settings *settings)
 {
     if (settings->model && settings->ipmctl)
         return "--model and --ipmctl exclude each other";
-    if ((settings->model || settings->ipmctl) && (*settings->cm || *settings->dir))
+    if ((settings->model || settings->ipmctl) &&
+        (*settings->access.managers || *settings->access.dir))
         return "--cm and --dir are for a cluster, without --model and --ipmctl";
     if (*settings->after && !settings->ipmctl)
         return "--after goes with --ipmctl";

@@ -12,23 +12,15 @@
 
 /* --- differences --- */
 
-static bool subtract(uint64_t *from, uint64_t what)
-{
-    const bool is_less = what <= *from;
-
-    *from -= is_less ? what : 0;
-    return is_less;
-}
-
 static bool row_difference(struct dlwa_row *row, const struct dlwa_row *before)
 {
-    return subtract(&row->request_bytes, before->request_bytes) &&
-           subtract(&row->media_bytes, before->media_bytes) &&
-           subtract(&row->clean_request_bytes, before->clean_request_bytes) &&
-           subtract(&row->clean_media_bytes, before->clean_media_bytes) &&
-           subtract(&row->table_request_bytes, before->table_request_bytes) &&
-           subtract(&row->table_media_bytes, before->table_media_bytes) &&
-           subtract(&row->lost, before->lost);
+    bool is_less = true;
+
+    for (unsigned i = 0; i < DLWA_COUNTS; i++) {
+        is_less &= before->counts[i] <= row->counts[i];
+        row->counts[i] -= before->counts[i];
+    }
+    return is_less;
 }
 
 static const struct dlwa_row *find_row(const struct dlwa_sample *sample, const char *name)
@@ -90,16 +82,11 @@ static struct dlwa_row total(const struct dlwa_sample *sample)
         if (row->off)
             continue;
         sum.off = false;
-        sum.request_bytes += row->request_bytes;
-        sum.media_bytes += row->media_bytes;
-        sum.clean_request_bytes += row->clean_request_bytes;
-        sum.clean_media_bytes += row->clean_media_bytes;
-        sum.table_request_bytes += row->table_request_bytes;
-        sum.table_media_bytes += row->table_media_bytes;
-        sum.lost += row->lost;
+        for (unsigned j = 0; j < DLWA_COUNTS; j++)
+            sum.counts[j] += row->counts[j];
         sum.dimms += row->dimms;
         sum.seconds = row->seconds > sum.seconds ? row->seconds : sum.seconds;
-        sum.rate += row->seconds > 0 ? (double)row->media_bytes / row->seconds : 0;
+        sum.rate += row->seconds > 0 ? (double)row->counts[DLWA_MEDIA_BYTES] / row->seconds : 0;
     }
     return sum;
 }
@@ -110,7 +97,7 @@ static double years(const struct dlwa_settings *settings, const struct dlwa_row 
 
     return row->rate > 0
                ? wear_years((uint64_t)(row->rate * RATE_SECONDS), RATE_SECONDS, row->dimms, pbw)
-               : wear_years(row->media_bytes, row->seconds, row->dimms, pbw);
+               : wear_years(row->counts[DLWA_MEDIA_BYTES], row->seconds, row->dimms, pbw);
 }
 
 static json_t *or_null(double value)
@@ -118,26 +105,28 @@ static json_t *or_null(double value)
     return value > 0 ? json_real(value) : json_null();
 }
 
+static double ratio_of(const struct dlwa_row *row)
+{
+    return wear_ratio(row->counts[DLWA_REQUEST_BYTES], row->counts[DLWA_MEDIA_BYTES]);
+}
+
 static json_t *row_json(const struct dlwa_settings *settings, const char *unit,
                         const struct dlwa_row *row)
 {
+    static const char *const names[DLWA_COUNTS] = {
+        "request_bytes",       "media_bytes",       "clean_request_bytes", "clean_media_bytes",
+        "table_request_bytes", "table_media_bytes", "lost_writes"};
     json_t *object = json_pack("{s:s, s:b}", unit, row->name, "counted", !row->off);
 
     if (row->note)
         json_object_set_new(object, "note", json_string(row->note));
     if (row->off)
         return object;
-    json_t *more =
-        json_pack("{s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "request_bytes",
-                  (json_int_t)row->request_bytes, "media_bytes", (json_int_t)row->media_bytes,
-                  "ratio", or_null(wear_ratio(row->request_bytes, row->media_bytes)),
-                  "clean_request_bytes", (json_int_t)row->clean_request_bytes, "clean_media_bytes",
-                  (json_int_t)row->clean_media_bytes, "table_request_bytes",
-                  (json_int_t)row->table_request_bytes, "table_media_bytes",
-                  (json_int_t)row->table_media_bytes, "lost_writes", (json_int_t)row->lost,
-                  "seconds", or_null(row->seconds), "years", or_null(years(settings, row)));
-    json_object_update(object, more);
-    json_decref(more);
+    for (unsigned i = 0; i < DLWA_COUNTS; i++)
+        json_object_set_new(object, names[i], json_integer((json_int_t)row->counts[i]));
+    json_object_set_new(object, "ratio", or_null(ratio_of(row)));
+    json_object_set_new(object, "seconds", or_null(row->seconds));
+    json_object_set_new(object, "years", or_null(years(settings, row)));
     return object;
 }
 
@@ -153,16 +142,18 @@ static int print_json(const struct dlwa_settings *settings, const struct dlwa_sa
     return error ? tool_failed("standard output", error) : EXIT_DONE;
 }
 
-static void show_ratio(char out[16], uint64_t request_bytes, uint64_t media_bytes)
+static const char *ratio_text(uint64_t request_bytes, uint64_t media_bytes, char text[16])
 {
-    if (request_bytes)
-        snprintf(out, 16, "%.3f", wear_ratio(request_bytes, media_bytes));
-    else
-        snprintf(out, 16, "-");
+    snprintf(text, 16, request_bytes ? "%.3f" : "-", wear_ratio(request_bytes, media_bytes));
+    return text;
 }
 
 static void print_row(const struct dlwa_settings *settings, const struct dlwa_row *row)
 {
+    const uint64_t requests = row->counts[DLWA_REQUEST_BYTES],
+                   media = row->counts[DLWA_MEDIA_BYTES];
+    const uint64_t clean_requests = row->counts[DLWA_CLEAN_REQUEST_BYTES],
+                   clean_media = row->counts[DLWA_CLEAN_MEDIA_BYTES];
     const double left = years(settings, row);
     char ratio[16], clean[16], last[16] = "-";
 
@@ -170,16 +161,13 @@ static void print_row(const struct dlwa_settings *settings, const struct dlwa_ro
         printf("%-10s  %s\n", row->name, row->note ? row->note : "nothing is counted");
         return;
     }
-    show_ratio(ratio, row->request_bytes, row->media_bytes);
-    show_ratio(clean, row->request_bytes - row->clean_request_bytes,
-               row->media_bytes - row->clean_media_bytes);
     if (left > 0)
         snprintf(last, sizeof last, left < 1000 ? "%.1f" : "%.0f", left);
     printf("%-10s %15" PRIu64 " %15" PRIu64 " %7s %15" PRIu64 " %15" PRIu64 " %13s %9s", row->name,
-           row->request_bytes, row->media_bytes, ratio, row->clean_request_bytes,
-           row->clean_media_bytes, clean, last);
-    if (row->lost)
-        printf("  %" PRIu64 " writes were missed", row->lost);
+           requests, media, ratio_text(requests, media, ratio), clean_requests, clean_media,
+           ratio_text(requests - clean_requests, media - clean_media, clean), last);
+    if (row->counts[DLWA_LOST])
+        printf("  %" PRIu64 " writes were missed", row->counts[DLWA_LOST]);
     printf("%s%s\n", row->note ? "  " : "", row->note ? row->note : "");
 }
 
@@ -214,7 +202,7 @@ int report_run(const struct dlwa_settings *settings, dlwa_look *look, void *sour
     char why[DLWA_WHY_BYTES];
     int code = EXIT_DONE;
 
-    if (!look(source, &before))
+    if (look(source, &before))
         return EXIT_FAILED;
     if (settings->interval_s == 0)
         return report_print(settings, &before);
@@ -222,7 +210,7 @@ int report_run(const struct dlwa_settings *settings, dlwa_look *look, void *sour
         const uint64_t begin_ns = clock_now_ns(clock_system());
 
         sleep_s(settings->interval_s);
-        if (!look(source, &now))
+        if (look(source, &now))
             return EXIT_FAILED;
         const double seconds = (double)(clock_now_ns(clock_system()) - begin_ns) / (double)NS_PER_S;
         if (!report_difference(&before, &now, seconds, &difference, why))

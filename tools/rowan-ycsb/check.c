@@ -1,13 +1,11 @@
 /* One session reads the records of an acked file, `depth` at a time. */
-#include "client/rowan.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "tools/rowan-ycsb/acked.h"
-#include "tools/rowan-ycsb/check.h"
+#include "tools/rowan-ycsb/runs.h"
 #include "tools/tool.h"
 
 enum { SHOWN = 10 };
@@ -17,141 +15,98 @@ enum verdict { RIGHT, NEWER, MISSING, OLDER, DIFFERENT, UNREADABLE, VERDICTS };
 static const char *const verdicts[VERDICTS] = {"right", "newer",     "missing",
                                                "older", "different", "unreadable"};
 
-struct checker;
-
-struct check_slot {
-    struct checker *checker;
-    uint64_t record;
-    uint8_t *value;
-    struct check_slot *next;
-};
-
 struct checker {
     struct acked_table table;
     struct profile *profile;
     struct rowan *rowan;
-    struct check_slot *slots, *idle;
+    struct rowan_op *ops; /* read side by side */
+    struct {
+        uint64_t record;
+        char key[WORKLOAD_MAX_KEY_BYTES];
+    } * of; /* each */
     uint8_t *values, *expected;
-    uint64_t found[VERDICTS];
-    uint64_t shown;
+    uint64_t found[VERDICTS], shown;
 };
 
-static enum verdict judge(struct checker *checker, const struct check_slot *slot,
-                          const struct rowan_completion *completion)
+static enum verdict judge(struct checker *checker, const struct rowan_op *op, uint64_t record)
 {
-    const struct acked_last *acked = &checker->table.last[slot->record];
+    const struct acked_last *acked = &checker->table.last[record];
 
-    if (completion->status == ROWAN_ENOTFOUND)
+    if (op->status == ROWAN_ENOTFOUND)
         return MISSING;
-    if (completion->status == 0 || completion->status == ROWAN_EBUFFER) {
-        if (completion->version != acked->version)
-            return completion->version > acked->version ? NEWER : OLDER;
-        uint32_t bytes = workload_value_bytes(checker->profile, slot->record, acked->seed);
-        workload_value(slot->record, acked->seed, checker->expected, bytes);
-        return completion->value_bytes == bytes &&
-                       memcmp(slot->value, checker->expected, bytes) == 0
-                   ? RIGHT
-                   : DIFFERENT;
-    }
-    return UNREADABLE;
+    if (op->status != 0 && op->status != ROWAN_EBUFFER)
+        return UNREADABLE;
+    if (op->version != acked->version)
+        return op->version > acked->version ? NEWER : OLDER;
+    uint32_t bytes = workload_value_bytes(checker->profile, record, acked->seed);
+    workload_value(record, acked->seed, checker->expected, bytes);
+    return op->value_bytes == bytes && memcmp(op->value, checker->expected, bytes) == 0 ? RIGHT
+                                                                                        : DIFFERENT;
 }
 
-static void on_completion(const struct rowan_completion *completion)
+static void count(struct checker *checker, const struct rowan_op *op, uint64_t record)
 {
-    struct check_slot *slot = completion->context;
-    struct checker *checker = slot->checker;
-    enum verdict verdict = judge(checker, slot, completion);
+    enum verdict verdict = judge(checker, op, record);
 
     checker->found[verdict]++;
     if (verdict >= MISSING && checker->shown++ < SHOWN)
         fprintf(stderr, "record %llu: %s: acknowledged version %llx, found %llx (%s)\n",
-                (unsigned long long)slot->record, verdicts[verdict],
-                (unsigned long long)checker->table.last[slot->record].version,
-                (unsigned long long)completion->version, rowan_error_name(completion->status));
-    slot->next = checker->idle;
-    checker->idle = slot;
+                (unsigned long long)record, verdicts[verdict],
+                (unsigned long long)checker->table.last[record].version,
+                (unsigned long long)op->version, rowan_error_name(op->status));
 }
 
-static int post(struct checker *checker, uint64_t record)
+static void read_all(struct checker *checker, uint32_t depth)
 {
-    struct check_slot *slot = checker->idle;
-    char key[WORKLOAD_MAX_KEY_BYTES];
-
-    slot->record = record;
-    int error = rowan_post_get(checker->rowan, key, workload_key(checker->profile, record, key),
-                               slot->value, checker->profile->max_value_bytes, on_completion, slot);
-
-    if (!error)
-        checker->idle = slot->next;
-    return error;
-}
-
-static int read_all(struct checker *checker)
-{
-    struct clock *clock = clock_system();
+    const uint32_t value_bytes = checker->profile->max_value_bytes;
     struct progress progress;
-    uint64_t record = 0;
 
-    progress_init(&progress, clock_now_ns(clock));
-    while (record < checker->table.count || rowan_outstanding(checker->rowan) > 0) {
-        while (checker->idle && record < checker->table.count) {
-            if (checker->table.last[record].version) {
-                int error = post(checker, record);
+    progress_init(&progress, clock_now_ns(clock_system()));
+    for (uint64_t record = 0; record < checker->table.count;) {
+        uint32_t ops = 0;
 
-                if (error == ROWAN_EAGAIN)
-                    break;
-                if (error)
-                    return error;
-            }
-            record++;
+        for (; record < checker->table.count && ops < depth; record++) {
+            if (!checker->table.last[record].version)
+                continue;
+            checker->of[ops].record = record;
+            checker->ops[ops] = (struct rowan_op){
+                .key = checker->of[ops].key,
+                .key_bytes = workload_key(checker->profile, record, checker->of[ops].key),
+                .value = checker->values + (size_t)ops * value_bytes,
+                .value_room = value_bytes};
+            ops++;
         }
-        int error = rowan_poll(checker->rowan, NULL, 0, 1000);
-
-        if (error < 0)
-            return error;
-        if (progress_due(&progress, clock_now_ns(clock)))
+        (void)rowan_multi_get(checker->rowan, checker->ops, ops); /* each tells its own status */
+        for (uint32_t i = 0; i < ops; i++)
+            count(checker, &checker->ops[i], checker->of[i].record);
+        if (progress_due(&progress, clock_now_ns(clock_system())))
             progress_line(&progress, "check: %.0f %%",
                           100 * (double)record / (double)checker->table.count);
     }
     progress_end(&progress);
-    return 0;
 }
 
-static int checker_open(struct checker *checker, const struct check_options *options)
+/* Errors are told. */
+static int checker_open(struct checker *checker, const struct rowan_options *session,
+                        const char *path)
 {
-    struct rowan_options rowan_options;
-    int error = acked_load(options->path, &checker->table);
+    int error = acked_load(path, &checker->table);
 
-    if (error) {
-        tool_failed(options->path, error);
-        return error;
-    }
+    if (error)
+        return tool_failed(path, error);
     error = profile_create(checker->table.profile, &checker->profile);
     if (error)
-        return error;
-    uint32_t value_bytes = checker->profile->max_value_bytes + 1;
+        return tool_failed("check", error);
+    const uint32_t value_bytes = checker->profile->max_value_bytes + 1;
 
-    checker->slots = calloc(options->depth, sizeof *checker->slots);
-    checker->values = calloc(options->depth, value_bytes);
+    checker->ops = calloc(session->depth, sizeof *checker->ops);
+    checker->of = calloc(session->depth, sizeof *checker->of);
+    checker->values = calloc(session->depth, value_bytes);
     checker->expected = malloc(value_bytes);
-    if (!checker->slots || !checker->values || !checker->expected)
-        return ROWAN_ENOMEM;
-    for (uint32_t i = 0; i < options->depth; i++) {
-        checker->slots[i] = (struct check_slot){.checker = checker,
-                                                .value = checker->values + (size_t)i * value_bytes,
-                                                .next = checker->idle};
-        checker->idle = &checker->slots[i];
-    }
-    rowan_options_init(&rowan_options);
-    rowan_options.cm = options->cm;
-    rowan_options.user = options->user;
-    rowan_options.secret_file = options->secret_file;
-    rowan_options.depth = options->depth;
-    rowan_options.timeout_ms = options->timeout_ms;
-    error = rowan_open(&rowan_options, &checker->rowan);
-    if (error)
-        tool_failed(options->cm, error);
-    return error;
+    if (!checker->ops || !checker->of || !checker->values || !checker->expected)
+        return tool_failed("check", ROWAN_ENOMEM);
+    error = rowan_open(session, &checker->rowan);
+    return error ? tool_failed(session->cm, error) : EXIT_DONE;
 }
 
 static void checker_close(struct checker *checker)
@@ -159,7 +114,8 @@ static void checker_close(struct checker *checker)
     rowan_close(checker->rowan);
     free(checker->expected);
     free(checker->values);
-    free(checker->slots);
+    free(checker->of);
+    free(checker->ops);
     profile_destroy(checker->profile);
     acked_free(&checker->table);
 }
@@ -182,20 +138,18 @@ static int print_found(const struct checker *checker, bool json)
     return tool_print_json(object);
 }
 
-int check_run(const struct check_options *options)
+int check_run(const struct rowan_options *session, const char *path, bool json)
 {
     struct checker checker = {0};
-    int error = checker_open(&checker, options);
+    int code = checker_open(&checker, session, path);
 
-    if (!error) {
-        error = read_all(&checker);
-        if (!error)
-            error = print_found(&checker, options->json);
-        if (error)
-            tool_failed("check", error);
+    if (code == EXIT_DONE) {
+        read_all(&checker, session->depth);
+        if (print_found(&checker, json))
+            code = tool_failed("check", ROWAN_EIO);
     }
-    bool right = !error && checker.found[RIGHT] + checker.found[NEWER] == checker.table.records;
-
+    if (checker.found[RIGHT] + checker.found[NEWER] != checker.table.records)
+        code = EXIT_FAILED;
     checker_close(&checker);
-    return right ? 0 : 1;
+    return code;
 }

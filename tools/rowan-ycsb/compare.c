@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "client/rowan.h"
 #include "common/base/error.h"
 #include "tools/rowan-ycsb/report.h"
 #include "tools/rowan-ycsb/runs.h"

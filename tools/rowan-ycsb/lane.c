@@ -17,7 +17,7 @@
 
 #include "common/base/clock.h"
 
-enum { ACKED_RECORDS = 4096, OPEN_TIMEOUT_MS = 10000 };
+enum { ACKED_RECORDS = 4096 };
 
 #define ACKED_FLUSH_NS (5 * NS_PER_MS)
 
@@ -322,13 +322,13 @@ int lane_init(struct ycsb_lane *lane, const struct run_options *options, uint32_
         lane->interval_ns = 1e9 * options->connections / options->rate;
     random_init(&lane->random, workload_mix(lane->salt, 0));
     chooser_init(&lane->chooser, &options->choice);
-    lane->slots = calloc(options->depth, sizeof *lane->slots);
-    lane->values = calloc(options->depth, value_bytes ? value_bytes : 1);
+    lane->slots = calloc(options->session.depth, sizeof *lane->slots);
+    lane->values = calloc(options->session.depth, value_bytes ? value_bytes : 1);
     if (options->acked_fd >= 0)
         lane->acked = calloc(ACKED_RECORDS, sizeof *lane->acked);
     if (!lane->slots || !lane->values || (options->acked_fd >= 0 && !lane->acked))
         return ROWAN_ENOMEM;
-    for (uint32_t i = 0; i < options->depth; i++) {
+    for (uint32_t i = 0; i < options->session.depth; i++) {
         lane->slots[i] =
             (struct ycsb_slot){.lane = lane, .value = lane->values + (size_t)i * value_bytes};
         push(&lane->idle, &lane->slots[i]);
@@ -342,21 +342,6 @@ void lane_fini(struct ycsb_lane *lane)
     free(lane->acked);
     free(lane->values);
     free(lane->slots);
-}
-
-int lane_open(struct ycsb_lane *lane)
-{
-    struct rowan_options options;
-
-    rowan_options_init(&options);
-    options.cm = lane->options->cm;
-    options.user = lane->options->user;
-    options.secret_file = lane->options->secret_file;
-    options.depth = lane->options->depth;
-    options.timeout_ms = lane->options->timeout_ms;
-    options.open_timeout_ms = OPEN_TIMEOUT_MS;
-    options.spin_us = lane->options->spin_us;
-    return rowan_open(&options, &lane->rowan);
 }
 
 void lane_start(struct ycsb_lane *lane, uint32_t index, uint64_t now_ns)

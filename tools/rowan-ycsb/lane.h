@@ -3,7 +3,6 @@
 #ifndef YCSB_LANE_H
 #define YCSB_LANE_H
 
-#include "client/rowan.h"
 #include "common/base/random.h"
 #include "tools/rowan-ycsb/acked.h"
 #include "tools/rowan-ycsb/runner.h"
@@ -50,12 +49,10 @@ struct ycsb_lane {
     uint64_t acked_ns; /* when the buffer was written */
 };
 
-/* Lane `index` of options->connections, without session and `result`. Errors: ROWAN_ENOMEM (lane_fini is fine). */
+/* Lane `index` of options->connections, without `rowan`, which lane_fini closes, and `result`. Errors: ROWAN_ENOMEM
+ * (lane_fini is fine). */
 int lane_init(struct ycsb_lane *lane, const struct run_options *options, uint32_t index);
 void lane_fini(struct ycsb_lane *lane);
-
-/* Errors: those of rowan_open. lane_fini closes it. */
-int lane_open(struct ycsb_lane *lane);
 
 /* The run begins: paced operations are dated from here. */
 void lane_start(struct ycsb_lane *lane, uint32_t index, uint64_t now_ns);

@@ -1,34 +1,29 @@
 /* rowan-ycsb: puts load on a cluster and reports throughput, latencies and errors. */
-#include "client/rowan.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "client/rowan.h"
 #include "common/base/error.h"
-#include "tools/admin.h"
 #include "tools/rowan-ycsb/acked.h"
-#include "tools/rowan-ycsb/check.h"
 #include "tools/rowan-ycsb/report.h"
 #include "tools/rowan-ycsb/runs.h"
 #include "tools/rowan-ycsb/settings.h"
-#include "tools/tool.h"
 
-static int run(const struct run_options *options, bool json)
+static int run(const struct settings *settings, const struct run_options *options)
 {
     struct report_cluster cluster;
-    int error = report_cluster_get(
-        &(struct admin_access){options->cm, options->user, options->secret_file}, &cluster);
+    int error = report_cluster_get(&settings->access, &cluster);
 
     if (error)
-        return tool_failed(options->cm, error);
+        return tool_failed(settings->access.managers, error);
     struct run_result *result = malloc(sizeof *result);
 
     if (!result)
         return tool_failed("run", ROWAN_ENOMEM);
     error = runner_run(options, result);
     if (!error)
-        error = report_print(report_make(options, &cluster, result), json);
+        error = report_print(report_make(options, &cluster, result), settings->json);
     int code = error ? tool_failed("run", error) : result->errors ? EXIT_FAILED : EXIT_DONE;
 
     free(result);
@@ -54,7 +49,7 @@ static int run_prepared(const struct settings *settings, struct run_options *opt
     else if (*settings->hdr_log && (error = hdr_log_open(settings->hdr_log, &options->log)) != 0)
         code = tool_failed(settings->hdr_log, error);
     else
-        code = run(options, settings->json);
+        code = run(settings, options);
     if (hdr_log_close(options->log) != 0)
         code = tool_failed(settings->hdr_log, ROWAN_EIO);
     if (options->acked_fd >= 0)
@@ -63,9 +58,9 @@ static int run_prepared(const struct settings *settings, struct run_options *opt
     return code;
 }
 
-static int command_run(const struct settings *settings)
+static int command_run(struct settings *settings)
 {
-    char cm[MANAGERS_LIST_BYTES];
+    char managers[MANAGERS_LIST_BYTES];
     struct run_options options;
     struct profile *profile;
     int code = settings_apply(settings, &options);
@@ -79,32 +74,29 @@ static int command_run(const struct settings *settings)
     if (error)
         return tool_failed("profile", error);
     options.profile = profile;
-    options.cm = cm;
-    code = admin_find_cm(settings->cm, settings->dir, cm, sizeof cm)
-               ? run_prepared(settings, &options)
-               : EXIT_FAILED;
+    code = admin_find(&settings->access, managers);
+    settings_session(settings, &options.session);
+    if (code == EXIT_DONE)
+        code = run_prepared(settings, &options);
     profile_destroy(profile);
     return code;
 }
 
-static int command_check(const struct settings *settings, const char *path)
+static int command_check(struct settings *settings, const char *path)
 {
-    char cm[MANAGERS_LIST_BYTES];
+    char managers[MANAGERS_LIST_BYTES];
+    struct rowan_options session;
+    int code = admin_find(&settings->access, managers);
 
-    if (!admin_find_cm(settings->cm, settings->dir, cm, sizeof cm))
-        return EXIT_FAILED;
-    return check_run(&(struct check_options){.cm = cm,
-                                             .user = settings->user,
-                                             .secret_file = settings->secret_file,
-                                             .path = path,
-                                             .depth = (uint32_t)settings->depth,
-                                             .timeout_ms = (uint32_t)settings->timeout_ms,
-                                             .json = settings->json});
+    if (code != EXIT_DONE)
+        return code;
+    settings_session(settings, &session);
+    return check_run(&session, path, settings->json);
 }
 
 static int begin(void *of, int argc, char **argv)
 {
-    const struct settings *settings = of;
+    struct settings *settings = of;
 
     if (argc == 0 && !*settings->workload)
         return tool_usage("--workload is missing");

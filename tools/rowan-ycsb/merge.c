@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/rowan.h"
 #include "common/base/error.h"
 #include "tools/rowan-ycsb/report.h"
 #include "tools/rowan-ycsb/runs.h"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/rowan.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "tools/admin.h"
@@ -146,10 +147,10 @@ static json_t *settings_json(const struct run_options *options,
         : options->load ? "sequential"
                         : distributions[choice->by],
         "threads", (int)options->threads, "connections", (int)options->connections, "depth",
-        (int)options->depth, "rate", options->rate, "seed", (json_int_t)choice->seed, "share",
-        share, "warm_up_seconds", (double)options->warm_up_ns / 1e9, "fabric", cluster->fabric,
-        "durability", cluster->durability, "servers", (int)cluster->servers, "replicas",
-        (int)cluster->replicas, "shards", (int)cluster->shards);
+        (int)options->session.depth, "rate", options->rate, "seed", (json_int_t)choice->seed,
+        "share", share, "warm_up_seconds", (double)options->warm_up_ns / 1e9, "fabric",
+        cluster->fabric, "durability", cluster->durability, "servers", (int)cluster->servers,
+        "replicas", (int)cluster->replicas, "shards", (int)cluster->shards);
 
     if (moves)
         json_object_set_new(object, "hot_moves_ms",

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/rowan.h"
 #include "tools/admin.h"
 #include "tools/rowan-ycsb/runner.h"
 

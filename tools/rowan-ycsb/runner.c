@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "client/rowan.h"
 #include "common/base/clock.h"
 #include "tools/rowan-ycsb/lane.h"
 #include "tools/rowan-ycsb/runner.h"
@@ -164,7 +163,7 @@ static void loop(struct ycsb_worker *worker)
 static void open_sessions(struct ycsb_worker *worker)
 {
     for (uint32_t i = 0; i < worker->lane_count && !worker->error; i++) {
-        worker->error = lane_open(&worker->lanes[i]);
+        worker->error = rowan_open(&worker->options->session, &worker->lanes[i].rowan);
         worker->sessions[i] = worker->lanes[i].rowan;
     }
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/rowan.h"
 #include "common/base/histogram.h"
 #include "tools/rowan-ycsb/choose.h"
 #include "tools/rowan-ycsb/hdr.h"
@@ -26,9 +27,8 @@ struct run_mix {
 };
 
 struct run_options {
-    const char *cm;
-    const char *user, *secret_file; /* "": nobody logs in */
-    const char *name;               /* of the workload, for the progress line */
+    struct rowan_options session; /* of each connection */
+    const char *name;             /* of the workload, for the progress line */
     const struct profile *profile;
     bool load, hashed; /* load: each record of this share once, in order or permuted */
     struct run_mix mix;
@@ -39,10 +39,9 @@ struct run_options {
     uint32_t share, shares; /* process `share` (from 0 on) of so many */
     uint32_t threads;
     uint32_t connections; /* at least as many as threads, at most RUN_MAX_LANES for each thread */
-    uint32_t depth, timeout_ms, spin_us;
-    double rate;         /* operations a second of all together; 0: as many as go */
-    int acked_fd;        /* -1: none */
-    struct hdr_log *log; /* NULL: none */
+    double rate;          /* operations a second of all together; 0: as many as go */
+    int acked_fd;         /* -1: none */
+    struct hdr_log *log;  /* NULL: none */
 };
 
 struct run_result {

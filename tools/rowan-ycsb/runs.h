@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "client/rowan.h"
 #include "common/base/histogram.h"
 
 /* What the JSON has beside kinds and times. When runs are merged a key is the same in all, is added up
@@ -23,8 +24,11 @@ json_t *runs_load(const char *path);
 /* The histogram of a kind. False: there is none, or it is damaged. */
 bool runs_histogram(const json_t *kind, struct histogram *out);
 
-/* `rowan-ycsb merge FILE FILE...` and `compare A B`. They return the program's exit code. */
+/* `rowan-ycsb merge FILE FILE...`, `compare A B` and `check FILE`, in files of their own. They return the program's exit code.
+ * check_run reads each record that the file of acknowledged writes names. It is right if its stored version is higher than
+ * the highest acknowledged one, or is that one with the value that was written. */
 int merge_run(int count, char **paths, bool json);
 int compare_run(const char *const paths[2], bool json);
+int check_run(const struct rowan_options *session, const char *path, bool json);
 
 #endif

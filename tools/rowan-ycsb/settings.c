@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/rowan.h"
 #include "release.h"
 #include "tools/tool.h"
 
@@ -31,7 +30,7 @@ static const struct workload {
 #define FIELD(name) offsetof(struct settings, name)
 
 static const struct config_key keys[] = {
-    TOOL_CLUSTER_KEYS(FIELD(cm), FIELD(dir), FIELD(user), FIELD(secret_file)),
+    ADMIN_ACCESS_KEYS(FIELD(access)),
     {"workload", CONFIG_STRING, FIELD(workload), "", 0, 0, NULL,
      "load (each record once), a (50 % writes), b (5 % writes), c (reads), d (5 % inserts, reads "
      "of "
@@ -168,6 +167,17 @@ static int apply_choice(const struct settings *settings, const struct workload *
     return EXIT_DONE;
 }
 
+void settings_session(const struct settings *settings, struct rowan_options *out)
+{
+    rowan_options_init(out);
+    out->cm = settings->access.managers;
+    out->user = settings->access.user;
+    out->secret_file = settings->access.secret_file;
+    out->depth = (uint32_t)settings->depth;
+    out->timeout_ms = (uint32_t)settings->timeout_ms;
+    out->spin_us = (uint32_t)settings->spin_us;
+}
+
 int settings_apply(const struct settings *settings, struct run_options *out)
 {
     const struct workload *workload = find_workload(settings->workload);
@@ -176,16 +186,11 @@ int settings_apply(const struct settings *settings, struct run_options *out)
         return tool_usage("workload e is made of scans, which Rowan-KV does not have");
     if (!workload)
         return tool_usage("--workload is load, a, b, c, d or f");
-    *out = (struct run_options){.user = settings->user,
-                                .secret_file = settings->secret_file,
-                                .name = workload->name,
+    *out = (struct run_options){.name = workload->name,
                                 .load = workload->load,
                                 .hashed = workload->load && settings->order != SEQUENTIAL,
                                 .mix = workload->mix,
                                 .rate = (double)settings->rate,
-                                .depth = (uint32_t)settings->depth,
-                                .timeout_ms = (uint32_t)settings->timeout_ms,
-                                .spin_us = (uint32_t)settings->spin_us,
                                 .acked_fd = -1};
     int code = apply_threads(settings, out);
 

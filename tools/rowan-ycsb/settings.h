@@ -5,12 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/config.h"
+#include "client/rowan.h"
+#include "tools/admin.h"
 #include "tools/rowan-ycsb/runner.h"
 
 struct settings {
-    const char *cm, *dir, *user, *secret_file, *workload, *profile, *seconds, *warm_up, *share,
-        *hot_fraction, *hot_operations, *acked, *hdr_log;
+    struct admin_access access;
+    const char *workload, *profile, *seconds, *warm_up, *share, *hot_fraction, *hot_operations,
+        *acked, *hdr_log;
     uint64_t records, operations, threads, connections, rate, depth, distribution, order,
         hot_moves_ms, seed, timeout_ms, spin_us;
     bool json;
@@ -18,8 +20,9 @@ struct settings {
 
 extern const struct config_spec settings_spec;
 
-/* Fills `out` but for `cm`, `profile`, the file descriptor, the log and the inserts. Returns EXIT_DONE, or
- * EXIT_USAGE after a sentence. */
+/* Fills `out` but for `session`, `profile`, the file descriptor, the log and the inserts. Returns EXIT_DONE, or
+ * EXIT_USAGE after a sentence. settings_session: how to open one, after admin_find. */
 int settings_apply(const struct settings *settings, struct run_options *out);
+void settings_session(const struct settings *settings, struct rowan_options *out);
 
 #endif

@@ -20,23 +20,22 @@ static int failed(const char *command, const char *key, int error)
 static int open_session(const struct rowan_settings *settings, const char *command,
                         struct rowan **out)
 {
-    struct admin_missing missing;
     struct admin *admin;
-    int error = command_connect(settings, command, &admin, &missing);
+    int error = command_connect(settings, command, &admin, NULL);
     if (error)
         return error;
     admin_close(admin);
     struct rowan_options options;
     rowan_options_init(&options);
-    options.cm = settings->cm;
-    options.user = settings->user;
-    options.secret_file = settings->secret_file;
+    options.cm = settings->access.managers;
+    options.user = settings->access.user;
+    options.secret_file = settings->access.secret_file;
     options.depth = 1;
     options.timeout_ms = (uint32_t)settings->timeout_ms;
     options.open_timeout_ms = (uint32_t)command_open_ms(settings);
     error = rowan_open(&options, out);
     if (error)
-        tool_failed(settings->cm, error);
+        tool_failed(settings->access.managers, error);
     return error;
 }
 

@@ -14,7 +14,7 @@ enum { OPEN_TIMEOUT_MS = 5000 };
 #define FIELD(name) offsetof(struct rowan_settings, name)
 
 static const struct config_key keys[] = {
-    TOOL_CLUSTER_KEYS(FIELD(cm), FIELD(dir), FIELD(user), FIELD(secret_file)),
+    ADMIN_ACCESS_KEYS(FIELD(access)),
     {"value-file", CONFIG_STRING, FIELD(value_file), "", 0, 0, NULL,
      "put: file that holds the value"},
     {"timeout-ms", CONFIG_U64, FIELD(timeout_ms), "0", 0, 3600 * 1000, NULL,
@@ -95,11 +95,11 @@ uint64_t command_open_ms(const struct rowan_settings *settings)
 int command_connect(const struct rowan_settings *settings, const char *command, struct admin **out,
                     struct admin_missing *missing)
 {
-    *missing = (struct admin_missing){0};
-    const struct admin_access access = {settings->cm, settings->user, settings->secret_file};
-    int error = admin_open(&access, command_open_ms(settings) * NS_PER_MS, out, missing);
+    struct admin_missing own;
+    missing = missing ? missing : &own;
+    int error = admin_open(&settings->access, command_open_ms(settings) * NS_PER_MS, out, missing);
     if (error && error != ROWAN_EAGAIN)
-        tool_say("%s: %s: %s", command, settings->cm, error_sentence(error));
+        tool_say("%s: %s: %s", command, settings->access.managers, error_sentence(error));
     if (error != ROWAN_EAGAIN)
         return error;
     char servers[CLUSTER_MAX_MEMBERS * sizeof ", 4294967295"] = ""; /* any number may have come */
@@ -115,7 +115,7 @@ int command_connect(const struct rowan_settings *settings, const char *command, 
 static int run(void *of, int argc, char **argv)
 {
     struct rowan_settings *settings = of;
-    char cm[MANAGERS_LIST_BYTES];
+    char managers[MANAGERS_LIST_BYTES];
     size_t i = 0;
     if (argc == 0)
         return tool_usage("a command is missing");
@@ -130,14 +130,10 @@ static int run(void *of, int argc, char **argv)
                                        : "too many words");
     if (words > 1 && settings->timeout_ms > ROWAN_MAX_TIMEOUT_MS)
         return tool_usage("--timeout-ms: at most 60000 but for status, shards and verify");
-    if (!tool_login_is_right(settings->user, settings->secret_file))
-        return EXIT_USAGE;
     if (settings->timeout_ms == 0)
         settings->timeout_ms = command->timeout_ms;
-    if (!admin_find_cm(settings->cm, settings->dir, cm, sizeof cm))
-        return EXIT_FAILED;
-    settings->cm = cm;
-    return command->run(settings, argv); /* behind the words is a NULL */
+    const int code = admin_find(&settings->access, managers);
+    return code ? code : command->run(settings, argv); /* behind the words is a NULL */
 }
 
 int main(int argc, char **argv)

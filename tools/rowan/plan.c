@@ -6,8 +6,6 @@
 #include "common/base/error.h"
 #include "tools/rowan/rowan.h"
 
-enum { LINE_BYTES = 96 };
-
 struct share share_of(const struct cluster_config *config, uint32_t server)
 {
     struct share share = {0};
@@ -29,8 +27,8 @@ static bool holds_any(const struct cluster_config *config, uint32_t server)
 static bool is_draining(const struct cluster_config *config, const Rowan__Plan *plan, char *line)
 {
     const struct share share = share_of(config, plan->server);
-    snprintf(line, LINE_BYTES, "drain: server %u leads %u shards and backs %u", plan->server,
-             share.leads, share.backs);
+    snprintf(line, COMMAND_LINE_BYTES, "drain: server %u leads %u shards and backs %u",
+             plan->server, share.leads, share.backs);
     return holds_any(config, plan->server) && !cluster_wants(config, plan->server);
 }
 
@@ -56,13 +54,10 @@ static int print_outcome(const struct cluster_config *config, const Rowan__Plan 
     return 0;
 }
 
-/* Is what was planned still under way? If it is, `line`, of LINE_BYTES, says how far. */
-typedef bool under_way(const struct cluster_config *config, const Rowan__Plan *plan, char *line);
-
 static int wait_for(struct admin *admin, const Rowan__Plan *plan, under_way *goes_on)
 {
     struct progress progress;
-    char line[LINE_BYTES];
+    char line[COMMAND_LINE_BYTES];
     int error = 0;
     progress_init(&progress, clock_now_ns(clock_system()));
     while (!error && goes_on(admin_config(admin), plan, line)) {
@@ -86,38 +81,35 @@ static bool is_lacking(const struct cluster_config *config, const Rowan__Plan *p
                    (shard->split == SPLIT_NONE &&
                     (1 + shard->backup_count < config->replicas || shard->filling_count > 0));
     }
-    snprintf(line, LINE_BYTES, "shards: %u of %u lack replicas, or change", lacking,
+    snprintf(line, COMMAND_LINE_BYTES, "shards: %u of %u lack replicas, or change", lacking,
              config->served_count);
     return lacking > 0;
 }
 
 int command_wait_whole(const struct rowan_settings *settings, const char *command)
 {
-    struct admin_missing missing;
     struct admin *admin;
-    if (command_connect(settings, command, &admin, &missing))
+    if (command_connect(settings, command, &admin, NULL))
         return EXIT_FAILED;
     const int error = wait_for(admin, NULL, is_lacking);
     admin_close(admin);
     return error ? tool_say("%s: %s", command, error_sentence(error)) : EXIT_DONE;
 }
 
-/* Stored by the manager, and seen through if `wait` says so; then told. */
-static int carry_out(const struct rowan_settings *settings, const char *command,
-                     const Rowan__Plan *plan, under_way *goes_on,
-                     int (*print)(const struct cluster_config *config, const Rowan__Plan *plan,
-                                  bool json))
+int command_carry_out(const struct rowan_settings *settings, const char *command,
+                      const Rowan__Plan *plan, under_way *goes_on, print_plan *print)
 {
-    struct admin_missing missing;
+    const Rowan__ControlMessage message =
+        CONTROL_MESSAGE(PLAN, plan, (Rowan__Plan *)(uintptr_t)plan);
     struct admin *admin;
     char why[256];
     int code = EXIT_DONE;
-    if (command_connect(settings, command, &admin, &missing))
+    if (command_connect(settings, command, &admin, NULL))
         return EXIT_FAILED;
-    int error = admin_plan(admin, plan, settings->timeout_ms * NS_PER_MS, why);
-    if (!error && settings->wait)
+    int error = admin_ask(admin, &message, settings->timeout_ms * NS_PER_MS, why, NULL);
+    if (!error && settings->wait && goes_on)
         error = wait_for(admin, plan, goes_on);
-    if (!error)
+    if (!error && print)
         error = print(admin_config(admin), plan, settings->json);
     if (error)
         code = tool_say("%s: %s", command, error == ROWAN_EREFUSED ? why : error_sentence(error));
@@ -144,7 +136,7 @@ int command_plan(const struct rowan_settings *settings, char **words)
         return tool_usage("a server is named by its number");
     if (settings->wait && plan.kind != ROWAN__PLAN__KIND__DRAIN)
         return tool_usage("--wait is for drain, move, split and shards");
-    return carry_out(settings, words[0], &plan, is_draining, print_outcome);
+    return command_carry_out(settings, words[0], &plan, is_draining, print_outcome);
 }
 
 /* --- a move --- */
@@ -154,7 +146,7 @@ static bool is_moving(const struct cluster_config *config, const Rowan__Plan *pl
     const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
     if (!shard || shard->move_from != plan->server || shard->move_to != plan->to)
         return false;
-    snprintf(line, LINE_BYTES, "move: server %u %s shard %u", plan->to,
+    snprintf(line, COMMAND_LINE_BYTES, "move: server %u %s shard %u", plan->to,
              shard_has_filling(shard, plan->to) ? "is being filled with" : "holds", plan->shard);
     return true;
 }
@@ -162,7 +154,7 @@ static bool is_moving(const struct cluster_config *config, const Rowan__Plan *pl
 static int print_move(const struct cluster_config *config, const Rowan__Plan *plan, bool json)
 {
     const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
-    char line[LINE_BYTES];
+    char line[COMMAND_LINE_BYTES];
     const bool moves = is_moving(config, plan, line);
     const bool there = shard && shard_names(shard, plan->to);
     if (json)
@@ -191,7 +183,7 @@ int command_move(const struct rowan_settings *settings, char **words)
         !parse_number(words[2], CLUSTER_MAX_SERVER, &plan.server) ||
         !parse_number(words[3], CLUSTER_MAX_SERVER, &plan.to))
         return tool_usage("a shard and the two servers are named by their numbers");
-    return carry_out(settings, words[0], &plan, is_moving, print_move);
+    return command_carry_out(settings, words[0], &plan, is_moving, print_move);
 }
 
 /* --- a split --- */
@@ -199,13 +191,13 @@ int command_move(const struct rowan_settings *settings, char **words)
 static bool is_splitting(const struct cluster_config *config, const Rowan__Plan *plan, char *line)
 {
     const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
-    snprintf(line, LINE_BYTES, "split: shard %u is being copied", plan->shard);
+    snprintf(line, COMMAND_LINE_BYTES, "split: shard %u is being copied", plan->shard);
     return shard && shard->split == SPLIT_PARENT;
 }
 
 static int print_split(const struct cluster_config *config, const Rowan__Plan *plan, bool json)
 {
-    char line[LINE_BYTES];
+    char line[COMMAND_LINE_BYTES];
     const bool splits = is_splitting(config, plan, line);
     if (json)
         return tool_print_json(json_pack("{s:I, s:i, s:b, s:i}", "term", (json_int_t)config->term,
@@ -223,7 +215,7 @@ int command_split(const struct rowan_settings *settings, char **words)
     if (!parse_number(words[1], CLUSTER_MAX_SHARDS - 1, &plan.shard) ||
         (words[2] && (!parse_number(words[2], SLOT_COUNT - 1, &plan.to) || plan.to == 0)))
         return tool_usage("a shard is named by its number, and a slot is from 1 to 16383");
-    return carry_out(settings, words[0], &plan, is_splitting, print_split);
+    return command_carry_out(settings, words[0], &plan, is_splitting, print_split);
 }
 
 /* --- balancing --- */
@@ -251,5 +243,5 @@ int command_balance(const struct rowan_settings *settings, char **words)
         plan.to++;
     if (plan.to == BALANCE_MODES || settings->wait)
         return tool_usage("balance is followed by on, off or dry-run, and nothing to wait for");
-    return carry_out(settings, words[0], &plan, NULL, print_balance);
+    return command_carry_out(settings, words[0], &plan, NULL, print_balance);
 }

@@ -6,13 +6,11 @@
 #include "tools/tool.h"
 
 struct rowan_settings {
-    const char *cm;
-    const char *dir;
-    const char *user, *secret_file; /* both empty: nobody logs in */
-    const char *value_file;         /* "": the value is on the command line */
-    uint64_t timeout_ms;            /* never 0 when a command gets it */
-    const char *interval;           /* top: seconds */
-    uint64_t frames;                /* 0: without end */
+    struct admin_access access;
+    const char *value_file; /* "": the value is on the command line */
+    uint64_t timeout_ms;    /* never 0 when a command gets it */
+    const char *interval;   /* top: seconds */
+    uint64_t frames;        /* 0: without end */
     bool json;
     bool wait;
 };
@@ -30,6 +28,14 @@ command_function command_verify;                                             /* 
 command_function command_set;                                                /* set.c */
 command_function command_plan, command_move, command_split, command_balance; /* plan.c */
 command_function command_user, command_login;                                /* users.c */
+/* Has the manager store it, and if `wait` sees it through; then has `print`, if not NULL, tell it. An exit code. under_way: is it
+ * still? If so `line`, of COMMAND_LINE_BYTES, says how far; NULL: there is nothing to wait for. */
+enum { COMMAND_LINE_BYTES = 96 };
+typedef bool under_way(const struct cluster_config *config, const Rowan__Plan *plan, char *line);
+typedef int print_plan(const struct cluster_config *config, const Rowan__Plan *plan, bool json);
+int command_carry_out(const struct rowan_settings *settings, const char *command,
+                      const Rowan__Plan *plan, under_way *goes_on, print_plan *print);
+
 /* Until each shard has all its replicas, and none moves or is split. An exit code. */
 int command_wait_whole(const struct rowan_settings *settings, const char *command);
 
@@ -42,7 +48,7 @@ struct share share_of(const struct cluster_config *config, uint32_t server);
 /* How long to try to reach the cluster, at most. */
 uint64_t command_open_ms(const struct rowan_settings *settings);
 
-/* admin_open; an error is told. `missing` has the servers that a cluster waits for. */
+/* admin_open; an error is told. `missing`, if not NULL, has the servers that a cluster waits for. */
 int command_connect(const struct rowan_settings *settings, const char *command, struct admin **out,
                     struct admin_missing *missing);
 

@@ -70,15 +70,19 @@ static int add_json(const struct request *request, uint32_t target, const struct
 }
 
 /* One after the other: what one refuses as a mistake, nobody else is asked. */
-static int ask_all(const struct request *request)
+static int ask_all(struct request *request)
 {
+    const Rowan__ControlMessage question =
+        CONTROL_MESSAGE(SET_SETTING, set_setting, &request->setting);
     int code = EXIT_DONE;
     for (uint32_t i = 0; i < request->count; i++) {
         struct admin_call call;
         const uint32_t target = request->targets[i];
         char name[NAME_BYTES];
-        const int error = admin_setting(request->admin, &call, target, &request->setting,
-                                        request->settings->timeout_ms * NS_PER_MS);
+        admin_post(request->admin, &call, target, &question,
+                   request->settings->timeout_ms * NS_PER_MS);
+        (void)admin_wait_all(request->admin); /* its error is the call's */
+        const int error = call.error;
         if (error)
             code = tool_say("set: %s: %s", name_of(request->admin, target, name),
                             *call.why ? call.why : error_sentence(error));
@@ -111,8 +115,7 @@ static int find_targets(struct request *request, const char *whom, uint32_t serv
 
 static int run(struct request *request, const char *whom, uint32_t server)
 {
-    struct admin_missing missing;
-    if (command_connect(request->settings, "set", &request->admin, &missing))
+    if (command_connect(request->settings, "set", &request->admin, NULL))
         return EXIT_FAILED;
     int code = find_targets(request, whom, server);
     request->answers = request->settings->json ? json_array() : NULL;

@@ -1,6 +1,7 @@
 /* slow: the slowest of the operations that the servers have followed, and how long each step of them took. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
@@ -33,11 +34,10 @@ static const char *name_of(uint32_t type)
 /* What came may be longer than a server makes it. */
 static const char *key_of(const Rowan__SlowOperation *operation, char text[KEY_BYTES + 4])
 {
-    const size_t bytes = operation->key.len < KEY_BYTES ? operation->key.len : KEY_BYTES;
-    view_key(operation->key.data, bytes, text);
-    if (bytes > 0 && bytes < operation->key_bytes)
-        snprintf(text + bytes, 4, "...");
-    return bytes > 0 ? text : "(hidden)";
+    if (operation->key.len == 0)
+        return "(hidden)";
+    view_key(operation->key.data, operation->key.len, KEY_BYTES, text);
+    return strlen(text) < operation->key_bytes ? strcat(text, "...") : text;
 }
 
 static double in_us(uint64_t ns)
@@ -97,7 +97,6 @@ static void print_rows(const struct row *rows, size_t count)
 static json_t *operation_json(const struct row *row)
 {
     const Rowan__SlowOperation *operation = row->operation;
-    const size_t shown = operation->key.len < KEY_BYTES ? operation->key.len : KEY_BYTES;
     char key[KEY_BYTES + 4];
     json_t *backups = json_array();
     for (size_t i = 0; i < operation->n_backups; i++)
@@ -107,7 +106,9 @@ static json_t *operation_json(const struct row *row)
     return json_pack(
         "{s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:s, s:I, s:I, s:I, s:o, s:I, s:I}", "kind",
         name_of(operation->type), "key",
-        operation->key.len ? json_string(view_key(operation->key.data, shown, key)) : json_null(),
+        operation->key.len
+            ? json_string(view_key(operation->key.data, operation->key.len, KEY_BYTES, key))
+            : json_null(),
         "key_bytes", (int)operation->key_bytes, "value_bytes", (int)operation->value_bytes, "shard",
         (int)operation->shard, "server", (int)row->server, "worker", (int)operation->worker,
         "status", error_name(operation->status), "age_ns", (json_int_t)operation->age_ns,
@@ -177,13 +178,11 @@ static int show(const struct rowan_settings *settings, const struct admin_status
 
 int command_slow(const struct rowan_settings *settings, char **words)
 {
-    struct admin_missing missing;
     struct admin *admin;
     struct admin_status slow;
     Rowan__GetSlow get = ROWAN__GET_SLOW__INIT;
-    const struct admin_question question = {&CONTROL_MESSAGE(GET_SLOW, get_slow, &get),
-                                            ROWAN__CONTROL_MESSAGE__BODY_SLOW_ARE};
-    if (command_connect(settings, words[0], &admin, &missing))
+    const Rowan__ControlMessage question = CONTROL_MESSAGE(GET_SLOW, get_slow, &get);
+    if (command_connect(settings, words[0], &admin, NULL))
         return EXIT_FAILED;
     const int error =
         admin_ask_members(admin, &question, 1, settings->timeout_ms * NS_PER_MS, &slow);

@@ -304,10 +304,8 @@ static int frame(struct top *top)
 {
     Rowan__GetStatus get_status = ROWAN__GET_STATUS__INIT;
     Rowan__GetSlow get_slow = ROWAN__GET_SLOW__INIT;
-    const struct admin_question questions[] = {
-        {&CONTROL_MESSAGE(GET_STATUS, get_status, &get_status),
-         ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS},
-        {&CONTROL_MESSAGE(GET_SLOW, get_slow, &get_slow), ROWAN__CONTROL_MESSAGE__BODY_SLOW_ARE}};
+    const Rowan__ControlMessage questions[] = {CONTROL_MESSAGE(GET_STATUS, get_status, &get_status),
+                                               CONTROL_MESSAGE(GET_SLOW, get_slow, &get_slow)};
     struct admin_status answers[2];
     int error = admin_ask_members(top->view.admin, questions, 2, ANSWER_NS, answers);
     if (error)
@@ -348,7 +346,6 @@ static int run(struct top *top)
 
 int command_top(const struct rowan_settings *settings, char **words)
 {
-    struct admin_missing missing;
     if (settings->json)
         return tool_usage(
             "top draws for a person; a program asks for --json status and --json slow");
@@ -360,7 +357,7 @@ int command_top(const struct rowan_settings *settings, char **words)
         return tool_failed(words[0], ROWAN_ENOMEM);
     top->interval_ns = (uint64_t)(interval * (double)NS_PER_S);
     top->frames = settings->frames;
-    if (command_connect(settings, words[0], &top->view.admin, &missing)) {
+    if (command_connect(settings, words[0], &top->view.admin, NULL)) {
         free(top);
         return EXIT_FAILED;
     }

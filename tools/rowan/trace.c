@@ -92,14 +92,12 @@ static void forget(struct trace *trace)
 static int ask(struct trace *trace, uint64_t timeout_ns)
 {
     Rowan__GetTrace get = ROWAN__GET_TRACE__INIT;
-    const struct admin_question question = {&CONTROL_MESSAGE(GET_TRACE, get_trace, &get),
-                                            ROWAN__CONTROL_MESSAGE__BODY_TRACE_IS};
+    const Rowan__ControlMessage question = CONTROL_MESSAGE(GET_TRACE, get_trace, &get);
     get.shard = trace->shard->id;
     get.key.data = (uint8_t *)(uintptr_t)trace->key;
     get.key.len = strlen(trace->key);
     for (uint32_t i = 0; i < trace->count; i++)
-        admin_post_question(trace->admin, &trace->calls[i], trace->servers[i], &question,
-                            timeout_ns);
+        admin_post(trace->admin, &trace->calls[i], trace->servers[i], &question, timeout_ns);
     const int error = admin_wait_all(trace->admin);
     trace->newest = 0;
     for (uint32_t i = 0; i < trace->count; i++) {
@@ -208,7 +206,7 @@ static int print_json(const struct trace *trace)
     char text[ENTRY_MAX_KEY_BYTES + 1];
     return tool_print_json(
         json_pack("{s:s, s:i, s:i, s:I, s:i, s:i, s:o, s:o, s:o}", "key",
-                  view_key((const uint8_t *)trace->key, strlen(trace->key), text), "slot",
+                  view_key(trace->key, strlen(trace->key), ENTRY_MAX_KEY_BYTES, text), "slot",
                   (int)trace->slot, "shard", (int)shard->id, "epoch", (json_int_t)shard->epoch,
                   "primary", (int)shard->primary, "worker", (int)shard->worker, "backups",
                   view_servers_json(shard->backups, shard->backup_count), "filling",
@@ -259,12 +257,11 @@ static int run(const struct rowan_settings *settings, struct trace *trace)
 
 int command_trace(const struct rowan_settings *settings, char **words)
 {
-    struct admin_missing missing;
     struct trace trace = {.key = words[1]};
     const size_t bytes = strlen(words[1]);
     if (bytes == 0 || bytes > ENTRY_MAX_KEY_BYTES)
         return tool_usage(error_sentence(ROWAN_EKEYSIZE));
-    if (command_connect(settings, words[0], &trace.admin, &missing))
+    if (command_connect(settings, words[0], &trace.admin, NULL))
         return EXIT_FAILED;
     trace.config = cluster_hold(admin_config(trace.admin));
     const int code = run(settings, &trace);

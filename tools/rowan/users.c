@@ -10,7 +10,7 @@
 #include "common/base/random.h"
 #include "common/cluster/login.h"
 #include "common/cluster/user_proto.h"
-#include "tools/rowan/rowan.h"
+#include "tools/rowan/view.h"
 
 enum { MADE_BYTES = 24 };
 
@@ -51,33 +51,6 @@ static int read_user(const char *name, const char *path, struct user *out)
     return error;
 }
 
-static int carry_out(const struct rowan_settings *settings, const char *command,
-                     const Rowan__Plan *plan)
-{
-    struct admin_missing missing;
-    struct admin *admin;
-    char why[256];
-    if (command_connect(settings, command, &admin, &missing))
-        return EXIT_FAILED;
-    const int error = admin_plan(admin, plan, settings->timeout_ms * NS_PER_MS, why);
-    admin_close(admin);
-    return error
-               ? tool_say("%s: %s", command, error == ROWAN_EREFUSED ? why : error_sentence(error))
-               : EXIT_DONE;
-}
-
-/* A prefix as a terminal can print it. */
-static const char *shown(const ProtobufCBinaryData *prefix, char text[USER_PREFIX_BYTES + 1])
-{
-    size_t bytes = 0;
-    for (; bytes < prefix->len && bytes < USER_PREFIX_BYTES; bytes++) {
-        const uint8_t byte = prefix->data[bytes];
-        text[bytes] = byte >= ' ' && byte < 0x7f ? (char)byte : '?';
-    }
-    text[bytes] = '\0';
-    return text;
-}
-
 static int add_user(const struct rowan_settings *settings, char **words)
 {
     struct user user = {.role = user_role_named(words[3])};
@@ -105,10 +78,11 @@ static int add_user(const struct rowan_settings *settings, char **words)
     user_pack(&user, true, &body);
     plan.kind = ROWAN__PLAN__KIND__USER;
     plan.user = &body;
-    const int code = carry_out(settings, "user", &plan);
+    const int code = command_carry_out(settings, "user", &plan, NULL, NULL);
     if (code == EXIT_DONE)
         printf("user %s may %s%s%s with the secret in %s\n", user.name, words[3],
-               prefix_bytes ? " keys that begin with " : "", shown(&body.prefix, text), words[4]);
+               prefix_bytes ? " keys that begin with " : "",
+               view_key(user.prefix, prefix_bytes, USER_PREFIX_BYTES, text), words[4]);
     return code;
 }
 
@@ -119,7 +93,7 @@ static int remove_user(const struct rowan_settings *settings, char **words)
     body.name = words[2];
     plan.kind = ROWAN__PLAN__KIND__NO_USER;
     plan.user = &body;
-    const int code = carry_out(settings, "user", &plan);
+    const int code = command_carry_out(settings, "user", &plan, NULL, NULL);
     if (code == EXIT_DONE)
         printf("nobody can log in as %s\n", words[2]);
     return code;
@@ -127,12 +101,12 @@ static int remove_user(const struct rowan_settings *settings, char **words)
 
 static int print_users(const struct rowan_settings *settings, const Rowan__UsersAre *are)
 {
-    json_t *users = json_array();
+    json_t *users = settings->json ? json_array() : NULL;
     for (size_t i = 0; i < are->n_users; i++) {
         const Rowan__User *user = are->users[i];
         const char *role = user_role_name((uint8_t)user->role);
         char text[USER_PREFIX_BYTES + 1];
-        shown(&user->prefix, text);
+        view_key(user->prefix.data, user->prefix.len, USER_PREFIX_BYTES, text);
         if (settings->json)
             json_array_append_new(users, json_pack("{s:s, s:s, s:s}", "name", user->name, "role",
                                                    role, "prefix", text));
@@ -142,7 +116,6 @@ static int print_users(const struct rowan_settings *settings, const Rowan__Users
     if (settings->json)
         return tool_print_json(
             json_pack("{s:b, s:o}", "login_required", are->login_required, "users", users));
-    json_decref(users);
     printf("%zu users; %s\n", are->n_users,
            are->login_required ? "who has not logged in may do nothing"
                                : "who has not logged in may do everything (rowan login required)");
@@ -151,12 +124,11 @@ static int print_users(const struct rowan_settings *settings, const Rowan__Users
 
 static int list_users(const struct rowan_settings *settings)
 {
-    struct admin_missing missing;
     struct admin *admin;
     Rowan__GetUsers get = ROWAN__GET_USERS__INIT;
     Rowan__ControlMessage *reply = NULL;
     char why[256];
-    if (command_connect(settings, "user", &admin, &missing))
+    if (command_connect(settings, "user", &admin, NULL))
         return EXIT_FAILED;
     const int error = admin_ask(admin, &CONTROL_MESSAGE(GET_USERS, get_users, &get),
                                 settings->timeout_ms * NS_PER_MS, why, &reply);
@@ -192,7 +164,7 @@ int command_login(const struct rowan_settings *settings, char **words)
         return tool_usage("login is followed by required or open");
     plan.kind = ROWAN__PLAN__KIND__LOGIN;
     plan.to = required;
-    const int code = carry_out(settings, "login", &plan);
+    const int code = command_carry_out(settings, "login", &plan, NULL, NULL);
     if (code == EXIT_DONE)
         puts(required ? "who has not logged in may do nothing"
                       : "who has not logged in may do everything");

@@ -34,6 +34,8 @@ struct shard_check {
     uint64_t deadline_ns; /* 0: no round yet */
     uint64_t next_round_ns;
     uint32_t replicas;
+    Rowan__GetChecksum get;
+    Rowan__ControlMessage question;
     struct admin_call calls[CLUSTER_MAX_REPLICAS]; /* the primary's first */
 };
 
@@ -146,7 +148,7 @@ static void start_round(struct verify *verify, struct shard_check *check, uint64
         if (verify->lost[server])
             check->calls[i] = (struct admin_call){.done = true, .error = verify->lost[server]};
         else
-            admin_post(verify->admin, &check->calls[i], server, check->shard->id,
+            admin_post(verify->admin, &check->calls[i], server, &check->question,
                        verify->timeout_ns);
     }
     check->state = CHECK_ASKED;
@@ -168,8 +170,7 @@ static bool round_settled(struct shard_check *check)
     for (uint32_t i = 0; i < check->replicas; i++) {
         struct admin_call *call = &check->calls[i];
 
-        if (!call->error && (call->reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_CHECKSUM_IS ||
-                             call->reply->checksum_is->shard != check->shard->id))
+        if (!call->error && call->reply->checksum_is->shard != check->shard->id)
             call->error = ROWAN_EFORMAT;
         if (call->error || checksum_of(check, i)->busy ||
             checksum_of(check, i)->version != checksum_of(check, 0)->version)
@@ -287,8 +288,12 @@ static int prepare(struct verify *verify)
     if (!verify->checks)
         return ROWAN_ENOMEM;
     for (uint32_t i = 0; i < config->served_count; i++) {
-        verify->checks[i].shard = &config->shards[i];
-        verify->checks[i].replicas = 1 + config->shards[i].backup_count;
+        struct shard_check *check = &verify->checks[i];
+        check->shard = &config->shards[i];
+        check->replicas = 1 + check->shard->backup_count;
+        check->get = (Rowan__GetChecksum)ROWAN__GET_CHECKSUM__INIT;
+        check->get.shard = check->shard->id;
+        check->question = CONTROL_MESSAGE(GET_CHECKSUM, get_checksum, &check->get);
     }
     return 0;
 }
@@ -332,8 +337,7 @@ static int print_outcome(struct verify *verify)
 int command_verify(const struct rowan_settings *settings, char **words)
 {
     static struct verify verify;
-    struct admin_missing missing;
-    int error = command_connect(settings, words[0], &verify.admin, &missing);
+    int error = command_connect(settings, words[0], &verify.admin, NULL);
     if (error)
         return EXIT_FAILED;
     verify.list = settings->json ? json_array() : NULL;
@@ -349,6 +353,6 @@ int command_verify(const struct rowan_settings *settings, char **words)
     admin_close(verify.admin);
     json_decref(verify.list);
     if (error)
-        return tool_say("verify: \"%s\": %s", settings->cm, error_sentence(error));
+        return tool_say("verify: \"%s\": %s", settings->access.managers, error_sentence(error));
     return verify.problems ? EXIT_FAILED : EXIT_DONE;
 }

@@ -21,7 +21,7 @@ int view_look(const struct rowan_settings *settings, const char *command, struct
     const int error =
         admin_status_get(view->admin, settings->timeout_ms * NS_PER_MS, &view->status);
     if (error) {
-        tool_say("%s: %s: %s", command, settings->cm, error_sentence(error));
+        tool_say("%s: %s: %s", command, settings->access.managers, error_sentence(error));
         admin_close(view->admin);
     }
     return error;
@@ -120,11 +120,13 @@ void view_servers(const uint32_t *servers, uint32_t count, char *out, size_t out
         at += (size_t)snprintf(out + at, out_bytes - at, "%s%u", i ? "," : "", servers[i]);
 }
 
-const char *view_key(const uint8_t *key, size_t bytes, char *out)
+const char *view_key(const void *key, size_t bytes, size_t most, char *out)
 {
-    for (size_t i = 0; i < bytes; i++)
-        out[i] = key[i] >= ' ' && key[i] <= '~' ? (char)key[i] : '?';
-    out[bytes] = '\0';
+    const char *from = key;
+    size_t at = 0;
+    for (; at < bytes && at < most; at++)
+        out[at] = from[at] >= ' ' && from[at] <= '~' ? from[at] : '?';
+    out[at] = '\0';
     return out;
 }
 

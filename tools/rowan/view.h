@@ -42,8 +42,8 @@ const char *view_version(uint64_t version, char *out, size_t out_bytes);
 void view_servers(const uint32_t *servers, uint32_t count, char *out, size_t out_bytes);
 json_t *view_servers_json(const uint32_t *servers, uint32_t count);
 
-/* The key as a terminal can print it; `out` has place for one byte more. */
-const char *view_key(const uint8_t *key, size_t bytes, char *out);
+/* The first `most` bytes of a key as a terminal can print them; `out` has place for one byte more. */
+const char *view_key(const void *key, size_t bytes, size_t most, char *out);
 
 /* Why a call has no answer, of a question that servers of earlier versions do not know. */
 const char *view_why(const struct admin_call *call);

@@ -147,21 +147,21 @@ static void make_samples(void)
 {
     before = (struct dlwa_sample){.unit = "dimm", .count = 2};
     for (unsigned i = 0; i < 2; i++)
-        before.rows[i] = (struct dlwa_row){.request_bytes = 1000, .media_bytes = 2000, .origin = 1};
+        before.rows[i] = (struct dlwa_row){.counts = {1000, 2000}, .origin = 1};
     strcpy(before.rows[0].name, "0x0011");
     strcpy(before.rows[1].name, "0x0021");
     after = before;
-    after.rows[1].request_bytes += 640;
-    after.rows[1].media_bytes += 768;
+    after.rows[1].counts[DLWA_REQUEST_BYTES] += 640;
+    after.rows[1].counts[DLWA_MEDIA_BYTES] += 768;
 }
 
 TEST(a_difference_is_taken_dimm_by_dimm)
 {
     make_samples();
     assert_true(take_difference());
-    assert_int_equal(difference.rows[0].media_bytes, 0);
-    assert_int_equal(difference.rows[1].media_bytes, 768);
-    assert_int_equal(difference.rows[1].request_bytes, 640);
+    assert_int_equal(difference.rows[0].counts[DLWA_MEDIA_BYTES], 0);
+    assert_int_equal(difference.rows[1].counts[DLWA_MEDIA_BYTES], 768);
+    assert_int_equal(difference.rows[1].counts[DLWA_REQUEST_BYTES], 640);
     assert_true(difference.rows[1].seconds > 1.99 && difference.rows[1].seconds < 2.01);
 }
 
@@ -175,7 +175,7 @@ TEST(readings_of_other_dimms_or_in_the_wrong_order_have_no_difference)
     after.count = 1;
     assert_false(take_difference());
     make_samples();
-    after.rows[0].media_bytes = 1999;
+    after.rows[0].counts[DLWA_MEDIA_BYTES] = 1999;
     assert_false(take_difference());
     assert_non_null(strstr(why, "0x0011 counts less"));
 }
@@ -184,11 +184,11 @@ TEST(a_server_that_began_anew_has_no_difference_and_the_others_have)
 {
     make_samples();
     after.rows[0].origin = 2;
-    after.rows[0].media_bytes = 5;
+    after.rows[0].counts[DLWA_MEDIA_BYTES] = 5;
     assert_true(take_difference());
     assert_true(difference.rows[0].off && difference.rows[0].note);
     assert_false(difference.rows[1].off);
-    assert_int_equal(difference.rows[1].media_bytes, 768);
+    assert_int_equal(difference.rows[1].counts[DLWA_MEDIA_BYTES], 768);
 }
 
 UNIT_MAIN(NULL, NULL)
