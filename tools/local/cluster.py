@@ -180,18 +180,20 @@ def given_arguments(options, *names):
     return [word for name, value in given if value for word in (settings.flag(name), str(value))]
 
 
-def key_arguments(options):
-    """The cluster's key, if the operator has put one there."""
-    path = os.path.join(options.directory, "cluster-key")
-    return ["--cluster-key", path] if os.path.exists(path) else []
-
-
 def metrics_name(name):
     return f"{name}-metrics"
 
 
-def metrics_arguments(options, name):
-    return ["--metrics", options.addresses[metrics_name(name)]] if options.metrics == "yes" else []
+def common_arguments(options, name):
+    """Of a CM or a server; with the cluster's key, if the operator has put one there."""
+    key = os.path.join(options.directory, "cluster-key")
+    return [
+        "--address", options.addresses[name],
+        *(["--cluster-key", key] if os.path.exists(key) else []),
+        "--log-bytes", LOG_BYTES,
+        *(["--metrics", options.addresses[metrics_name(name)]] if options.metrics == "yes" else []),
+        *given_arguments(options, "verbs_device"),
+    ]  # fmt: skip
 
 
 def write_targets(directory):
@@ -205,12 +207,6 @@ def write_targets(directory):
         settings.write_whole(os.path.join(directory, "prometheus.json"), json.dumps(found, indent=1) + "\n")
 
 
-def coord_arguments(options):
-    if options.coord == "zookeeper":
-        return ["--zookeeper", zookeeper.ensemble(options)]
-    return ["--coord-dir", os.path.join(options.directory, "coord")]
-
-
 def manager_names(options):
     return ["cm"] + [f"cm{number}" for number in range(2, options.managers + 1)]
 
@@ -221,21 +217,18 @@ def list_of_managers(options):
 
 
 def cm_command(options, programs, name):
-    servers = ",".join(map(str, settings.numbers(options)))
+    with_zookeeper = options.coord == "zookeeper"
     return [
         programs.find("rowan-cm"),
-        "--address", options.addresses[name],
+        *common_arguments(options, name),
         "--coord", options.coord,
-        *coord_arguments(options),
-        *key_arguments(options),
-        "--cluster-servers", servers,
+        *(["--zookeeper", zookeeper.ensemble(options)] if with_zookeeper
+          else ["--coord-dir", os.path.join(options.directory, "coord")]),
+        "--cluster-servers", ",".join(map(str, settings.numbers(options))),
         "--replicas", str(options.replicas),
         "--shards", str(options.shards),
         *(["--recover"] if options.recover else []),
         "--lease-ms", str(options.lease_ms),
-        "--log-bytes", LOG_BYTES,
-        *metrics_arguments(options, name),
-        *given_arguments(options, "verbs_device"),
     ]  # fmt: skip
 
 
@@ -243,18 +236,15 @@ def server_command(options, programs, server, place):
     path, offset = place
     return [
         programs.find("rowan-server"),
+        *common_arguments(options, f"s{server}"),
         "--server", str(server),
         "--cm", list_of_managers(options),
-        "--address", options.addresses[f"s{server}"],
-        *key_arguments(options),
         "--pm", path,
         "--pm-offset", str(offset),
         "--pm-bytes", str(options.pm_bytes),
         "--durability", options.durability,
-        "--log-bytes", LOG_BYTES,
-        *metrics_arguments(options, f"s{server}"),
         *spin_arguments(options),
-        *given_arguments(options, "verbs_device", "verbs_receive", "workers", "digests", "reactors",
+        *given_arguments(options, "verbs_receive", "workers", "digests", "reactors",
                          "landing_segments", "clean_below", "checkpoints", "wear_model"),
     ]  # fmt: skip
 
@@ -326,14 +316,11 @@ class Starter:
             )
             process.save(self.directory, self.processes)
 
-    def log_path(self, name):
-        return log_path(self.directory, name)
-
     def check_children(self):
         for name, child in list(self.children.items()):
             if child.poll() is None:
                 continue
-            log = self.log_path(name)
+            log = log_path(self.directory, name)
             who = {"c": f"the CM {name[2:]}".rstrip(), "z": f"ZooKeeper {name[1:]}"}.get(name[0], f"server {name[1:]}")
             said = last_sentence(log, child.returncode)
             if self.options.saved and NO_MEMBER in said:
@@ -374,6 +361,7 @@ class Starter:
         answer = "it never answered"
         told = time.monotonic()
         while True:
+            late = f"the cluster does not serve in time; rowan status: {answer} (logs: {self.directory}/log)"
             probe = None
             try:
                 with process.Uninterrupted():  # else it could outlive us
@@ -381,26 +369,18 @@ class Starter:
                         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                         stderr=subprocess.PIPE, text=True,
                     )  # fmt: skip
-                while probe.poll() is None:
-                    self.check_children()
-                    if time.monotonic() > deadline:
-                        raise Failure(
-                            f"the cluster does not serve in time; rowan status: "
-                            f"{answer} (logs: {self.directory}/log)"
-                        )
-                    time.sleep(0.02)
-                if probe.returncode == 0:
-                    self.check_children()
-                    return
+                self.wait(lambda probe=probe: probe.poll() is not None, deadline, late)
                 answer = probe.stderr.read().strip() or answer
-                if time.monotonic() > told + TELL_SECONDS:
-                    told = time.monotonic()
-                    print(answer, file=sys.stderr)
             finally:
                 if probe:
                     probe.kill()
                     probe.communicate()
             self.check_children()
+            if probe.returncode == 0:
+                return
+            if time.monotonic() > told + TELL_SECONDS:
+                told = time.monotonic()
+                print(answer, file=sys.stderr)
             time.sleep(0.05)
 
     def commands(self):
@@ -413,10 +393,6 @@ class Starter:
             (f"s{n}", server_command(options, self.programs, n, place), place[0])
             for n, place in zip(settings.numbers(options), self.places)
         ]
-
-    def seconds(self):
-        data = self.options.pm_bytes * self.options.servers if self.options.saved else 0
-        return START_SECONDS + data // SCAN_BYTES_A_SECOND
 
     def run(self):
         memory.check_space(self.options, self.places)
@@ -443,7 +419,8 @@ class Starter:
 
     def launch(self, commands):
         """Returns when the cluster serves."""
-        deadline = time.monotonic() + self.seconds()
+        data = self.options.pm_bytes * self.options.servers if self.options.saved else 0
+        deadline = time.monotonic() + START_SECONDS + data // SCAN_BYTES_A_SECOND
         remove(os.path.join(self.directory, "run"))  # dead sockets of a run that was killed
         for name in ("run", "log", "coord" if self.options.coord == "file" else "zookeeper"):
             os.makedirs(os.path.join(self.directory, name), exist_ok=True)
@@ -451,7 +428,7 @@ class Starter:
         for command in commands[: self.options.managers]:
             self.spawn(*command)
         for name in manager_names(self.options):  # servers that find nobody try again, but not at once
-            late = f"the CM does not listen after {START_SECONDS} s (log: {self.log_path(name)})"
+            late = f"the CM does not listen after {START_SECONDS} s (log: {log_path(self.directory, name)})"
             self.wait(lambda name=name: self.cm_listens(name), deadline, late)
         for command in commands[self.options.managers :]:
             self.spawn(*command)

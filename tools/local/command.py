@@ -64,86 +64,49 @@ def pm_place(text):
     return path, byte_count(offset)
 
 
-def add_numbers(parser, *rows):
-    for name, least, most, text in rows:
-        parser.add_argument("--" + name, type=number(least, most), metavar="N", help=text)
+# Of start: (name, what stands for the value, how it is read, help). Where the values are words, they are settings.WORDS.
+START_OPTIONS = (
+    ("servers", "N", number(1, cluster.LARGEST_SERVER), "servers (default 3)"),
+    ("replicas", "N", number(1, cluster.MOST_REPLICAS), "copies of each shard, primary included (default 3)"),
+    ("shards", "N", number(0, cluster.MOST_SHARDS), "shards; 0: as many as fit the servers (default)"),
+    ("fabric", None, str, "network: shm; tcp on free ports of 127.0.0.1; or verbs, which is RDMA and connects over such ports "
+     "(default shm)"),
+    ("coord", None, str, "where the CM keeps the configuration: in files, or in a ZooKeeper that is started with the cluster "
+     "(default file)"),
+    ("zookeepers", "N", number(1, 7), "with --coord zookeeper: its servers (default 1)"),
+    ("managers", "N", number(1, cluster.MOST_MANAGERS), "CMs; one leads, and when it dies another one does (default 1)"),
+    ("lease-ms", "N", number(0, 60000), "milliseconds of the servers' leases, 2 or more, by which one that fails is replaced "
+     "(default 500); 0: none, and it is waited for"),
+    ("pm-bytes", "N", byte_count, "persistent memory of each server in bytes, K, M, G or T; reserved at start "
+     f"(default {memory.bytes_text(settings.DEFAULTS['pm_bytes'])}: about 13 million ZippyDB writes)"),
+    ("pm", "PATH[:OFFSET]", pm_place, "directory for the PM files, or a device or file, of which the servers take one "
+     "part after the other from OFFSET (default: DIR)"),
+    ("durability", None, str, "what an acknowledged write survives: "
+     + "; ".join(f"{word}: {text}" for word, text in DURABILITY_MEANING.items()) + " (default none)"),
+    ("verbs-device", "NAME", str, "over verbs: the RDMA device (default: found by itself)"),
+    ("verbs-receive", None, way_to_receive, "over verbs: how entries are received (default: the best that the device can)"),
+    ("checkpoints", None, str, "servers write their index to the PM now and then, so that they start sooner (default yes)"),
+    ("metrics", None, str, "CMs and servers answer Prometheus, each at a free port of 127.0.0.1; DIR/prometheus.json names them, "
+     "for its file_sd_configs (default no)"),
+    ("wear-model", None, str, "servers estimate what their writes would cost an Optane DIMM (rowan-dlwa shows it; default off)"),
+    ("workers", "N", number(1, 64), "roles of each server that serve operations (default 1)"),
+    ("digests", "N", number(1, 64), "roles of each server that index what landed (default 1)"),
+    ("reactors", "N", number(1, 64), "threads of each server (default 1)"),
+    ("landing-segments", "N", number(1, 1024), "4 MiB segments posted for landing entries (default 16)"),
+    ("clean-below", "N", number(1, 95), "per cent of live bytes below which segments are cleaned (default 75)"),
+)  # fmt: skip
 
 
 def add_start_options(parser):
-    add_numbers(
-        parser,
-        ("servers", 1, cluster.LARGEST_SERVER, "servers (default 3)"),
-        ("replicas", 1, cluster.MOST_REPLICAS, "copies of each shard, primary included (default 3)"),
-        ("shards", 0, cluster.MOST_SHARDS, "shards; 0: as many as fit the servers (default)"),
-    )
-    parser.add_argument(
-        "--fabric", choices=["shm", "tcp", "verbs"],
-        help="network: shm; tcp on free ports of 127.0.0.1; or verbs, which is RDMA and connects over such ports "
-        "(default shm)",
-    )
-    parser.add_argument(
-        "--coord", choices=["file", "zookeeper"],
-        help="where the CM keeps the configuration: in files, or in a ZooKeeper that is started with the cluster "
-        "(default file)",
-    )  # fmt: skip
-    add_numbers(
-        parser,
-        ("zookeepers", 1, 7, "with --coord zookeeper: its servers (default 1)"),
-        ("managers", 1, cluster.MOST_MANAGERS, "CMs; one leads, and when it dies another one does (default 1)"),
-        ("lease-ms", 0, 60000, "milliseconds of the servers' leases, 2 or more, by which one that fails is replaced "
-         "(default 500); 0: none, and it is waited for"),
-    )
-    parser.add_argument(
-        "--pm-bytes", type=byte_count, metavar="N",
-        help="persistent memory of each server in bytes, K, M, G or T; reserved at start "
-        f"(default {memory.bytes_text(settings.DEFAULTS['pm_bytes'])}: about 13 million ZippyDB writes)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--pm", type=pm_place, default=(None, None), metavar="PATH[:OFFSET]",
-        help="directory for the PM files, or a device or file, of which the servers take one "
-        "part after the other from OFFSET (default: DIR)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--durability", choices=list(DURABILITY_MEANING),
-        help="what an acknowledged write survives: "
-        + "; ".join(f"{word}: {text}" for word, text in DURABILITY_MEANING.items())
-        + " (default none)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--verbs-device", metavar="NAME", help="over verbs: the RDMA device (default: found by itself)"
-    )
-    parser.add_argument(
-        "--verbs-receive", type=way_to_receive,
-        choices=[word for word in settings.WORDS["verbs_receive"] if word],
-        help="over verbs: how entries are received (default: the best that the device can)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--checkpoints", choices=("yes", "no"),
-        help="servers write their index to the PM now and then, so that they start sooner (default yes)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--metrics", choices=("yes", "no"),
-        help="CMs and servers answer Prometheus, each at a free port of 127.0.0.1; DIR/prometheus.json names them, for its "
-        "file_sd_configs (default no)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--wear-model", choices=[word for word in settings.WORDS["wear_model"] if word],
-        help="servers estimate what their writes would cost an Optane DIMM (rowan-dlwa shows it; default off)",
-    )  # fmt: skip
+    for name, value, read, text in START_OPTIONS:
+        words = [word for word in settings.WORDS.get(name.replace("-", "_"), ()) if word]
+        parser.add_argument("--" + name, metavar=value, type=read, choices=words or None, help=text)
     parser.add_argument(
         "--recover", action="store_true",
         help="once, where the CM has lost the configuration: it takes the newest that the servers stored "
         "(see rowan-cm --help)",
     )  # fmt: skip
-    parser.set_defaults(port=None, removed=None)
-    add_numbers(
-        parser,
-        ("workers", 1, 64, "roles of each server that serve operations (default 1)"),
-        ("digests", 1, 64, "roles of each server that index what landed (default 1)"),
-        ("reactors", 1, 64, "threads of each server (default 1)"),
-        ("landing-segments", 1, 1024, "4 MiB segments posted for landing entries (default 16)"),
-        ("clean-below", 1, 95, "per cent of live bytes below which segments are cleaned (default 75)"),
-    )
+    parser.set_defaults(pm=(None, None), port=None, removed=None)
 
 
 def make_parser():
@@ -352,15 +315,9 @@ def main(arguments, here):
         do, _ = ACTIONS[options.action]
         do(options, cluster.Programs(here))
         return 0
-    except Usage as mistake:
-        print(f"rowan-local: {mistake}", file=sys.stderr)
-        return 2
-    except Failure as failure:
-        print(f"rowan-local: {failure}", file=sys.stderr)
-        return 1
-    except process.Interrupted:
-        print("rowan-local: interrupted", file=sys.stderr)
-        return 1
+    except (Usage, Failure, process.Interrupted) as error:
+        print(f"rowan-local: {error}", file=sys.stderr)
+        return 2 if isinstance(error, Usage) else 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"rowan-local: {where}{error.strerror}", file=sys.stderr)

@@ -28,9 +28,12 @@ def launch(directory, one):
     with process.Uninterrupted():
         child = cluster.begin(directory, one.name, one.command)
         one.pid, one.start, one.boot = child.pid, process.start_time(child.pid), process.boot_id()
-        others = [other for other in process.load(directory) if other.name != one.name]
-        process.save(directory, others + [one])
-    return one
+        forget(directory, one, one)
+
+
+def forget(directory, one, *more):
+    """The record of processes has `more` in place of that one."""
+    process.save(directory, [other for other in process.load(directory) if other.name != one.name] + list(more))
 
 
 def find(directory, word):
@@ -40,23 +43,23 @@ def find(directory, word):
     return one
 
 
+def rowan(options, programs, *words):
+    return subprocess.run(
+        [*programs.rowan(options.directory), "--cm", cluster.list_of_managers(options), *words],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+
+
 def plan(options, programs, verb, server):
     """What the manager has to agree to."""
-    done = subprocess.run(
-        [*programs.rowan(options.directory), "--cm", cluster.list_of_managers(options), verb, str(server)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    done = rowan(options, programs, verb, str(server))
     if done.returncode != 0:
         raise Failure(done.stderr.strip().removeprefix("rowan: "))
 
 
 def ask(options, programs):
     """(who is a member, who may be one) as the manager says; the second is empty if it knows no list, or does not answer."""
-    done = subprocess.run(
-        [*programs.rowan(options.directory), "--cm", cluster.list_of_managers(options), "--timeout-ms", "1000", "--json", "status"],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-    found = json.loads(done.stdout or "{}")
+    found = json.loads(rowan(options, programs, "--timeout-ms", "1000", "--json", "status").stdout or "{}")
     return [one["server"] for one in found.get("servers", [])], found.get("wanted", [])
 
 
@@ -101,7 +104,7 @@ def undo_add(options, programs, one, made):
         options.servers -= 1
         settings.write(options)
         process.end_all([one] if one.pid else [], cluster.STOP_SECONDS)
-        process.save(options.directory, [other for other in process.load(options.directory) if other.name != one.name])
+        forget(options.directory, one)
         if made:
             cluster.remove(one.pm_path)
 
@@ -148,6 +151,6 @@ def remove(directory, word, programs):
             options.removed = options.removed + [one.server()]
         settings.write(options)
         process.end_all([one], cluster.STOP_SECONDS)
-        process.save(directory, [other for other in process.load(directory) if other.name != one.name])
+        forget(directory, one)
         cluster.write_targets(directory)
     return one

@@ -84,7 +84,7 @@ def end_interrupts():
 
 def raise_interrupted():
     end_interrupts()
-    raise Interrupted()
+    raise Interrupted("interrupted")
 
 
 class Uninterrupted:
