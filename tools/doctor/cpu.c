@@ -21,42 +21,39 @@ static void check_instructions(struct doctor *doctor)
         doctor_ok(doctor, "cpu-instructions", NULL,
                   "sse4.2 and pclmulqdq (checksums, slots of keys)");
     else
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "cpu-instructions", NULL,
-                              "the CPU has no sse4.2 or no pclmulqdq: checksums and slots of keys "
-                              "are computed by tables, which is slow"),
+        doctor_say(doctor, VERDICT_WRONG, 0, "cpu-instructions", NULL,
+                   "the CPU has no sse4.2 or no pclmulqdq: checksums and slots of keys "
+                   "are computed by tables, which is slow\n%s",
                    give_host_cpu);
     const bool clwb = host_has_word(flags, "clwb"), opt = host_has_word(flags, "clflushopt");
     if (clwb || opt)
         doctor_ok(doctor, "cpu-flush", NULL, "clwb %s, clflushopt %s", clwb ? "yes" : "no",
                   opt ? "yes" : "no");
     else
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "cpu-flush", NULL,
-                              "neither clwb nor clflushopt: on persistent memory each flush is a "
-                              "clflush, one after another"),
+        doctor_say(doctor, VERDICT_WRONG, 0, "cpu-flush", NULL,
+                   "neither clwb nor clflushopt: on persistent memory each flush is a "
+                   "clflush, one after another\n%s",
                    give_host_cpu);
 }
 
 static void check_clock(struct doctor *doctor)
 {
     char clock[64], available[256] = "";
-    if (!host_read(host_path(doctor, CLOCKS "/current_clocksource"), clock, sizeof clock)) {
+    host_read(host_path(doctor, CLOCKS "/available_clocksource"), available, sizeof available);
+    if (!host_read(host_path(doctor, CLOCKS "/current_clocksource"), clock, sizeof clock))
         doctor_say(doctor, VERDICT_UNKNOWN, 0, "clock", NULL,
                    CLOCKS "/current_clocksource cannot be read");
-        return;
-    }
-    if (host_has_word("tsc kvm-clock hyperv_clocksource_tsc_page", clock)) {
+    else if (host_has_word("tsc kvm-clock hyperv_clocksource_tsc_page", clock))
         doctor_ok(doctor, "clock", NULL, "clock source %s, read without a system call", clock);
-        return;
-    }
-    host_read(host_path(doctor, CLOCKS "/available_clocksource"), available, sizeof available);
-    check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "clock", NULL,
-                          "clock source %s: each reading of the clock is a slow system call, and "
-                          "every poll reads it",
-                          clock),
-               strstr(available, "tsc")
-                   ? "echo tsc > " CLOCKS "/current_clocksource"
-                   : "dmesg | grep -i tsc (why the kernel does not trust it); boot with "
-                     "tsc=reliable if the machine's TSC is sound");
+    else
+        doctor_say(doctor, VERDICT_WRONG, 0, "clock", NULL,
+                   "clock source %s: each reading of the clock is a slow system call, and "
+                   "every poll reads it\n%s",
+                   clock,
+                   strstr(available, "tsc")
+                       ? "echo tsc > " CLOCKS "/current_clocksource"
+                       : "dmesg | grep -i tsc (why the kernel does not trust it); boot with "
+                         "tsc=reliable if the machine's TSC is sound");
 }
 
 void check_cpu(struct doctor *doctor)

@@ -40,41 +40,42 @@ static bool find_root_port(const struct doctor *doctor, const char *device, char
            strncmp(bus, "pci", 3) == 0;
 }
 
+static const char *way_to_see(int model, const char *port, char mend[TEXT_BYTES])
+{
+    if (model == ICE_LAKE)
+        return "look in the firmware's (BIOS) settings: on this CPU it is switched for all root "
+               "ports, there only";
+    if (model == SKYLAKE)
+        snprintf(mend, TEXT_BYTES,
+                 "setpci -s %s 180.b as root shows it (off: bit 7 is 0 and bit 3 is 1); setpci "
+                 "-s %s 180.b=08:88 switches it off for that root port until the next boot",
+                 port, port);
+    else
+        snprintf(mend, TEXT_BYTES,
+                 "look in the firmware's (BIOS) settings for DDIO, or the CPU's manual for the "
+                 "registers of root port %s",
+                 port);
+    return mend;
+}
+
 static void check_device(struct doctor *doctor, const char *device, const struct ddio_cpu *cpu)
 {
-    char port[64];
-    if (!find_root_port(doctor, device, port)) {
+    char port[64], mend[TEXT_BYTES];
+    if (!find_root_port(doctor, device, port))
         doctor_say(
             doctor, VERDICT_UNKNOWN, 0, "ddio", device,
             "no PCI device: where it is software (rxe), the CPU copies what comes in, and it may "
             "stay in the cache: good for trying things out, not against power failures");
-        return;
-    }
-    if (!cpu->is_intel || cpu->family != INTEL_SERVER_FAMILY) {
+    else if (!cpu->is_intel || cpu->family != INTEL_SERVER_FAMILY)
         doctor_say(
             doctor, VERDICT_UNKNOWN, 0, "ddio", device,
             "cannot be read from here: ask the platform's manual whether writes of PCI devices "
             "stop in the CPU's cache, and how that is switched off");
-        return;
-    }
-    struct check *check =
+    else
         doctor_say(doctor, VERDICT_UNKNOWN, 0, "ddio", device,
                    "cannot be read from here: with DDIO on, what the NIC writes stops "
-                   "in the CPU's cache, and a power failure drops it");
-    if (cpu->model == SKYLAKE)
-        check_mend(check,
-                   "setpci -s %s 180.b as root shows it (off: bit 7 is 0 and bit 3 is 1); setpci "
-                   "-s %s 180.b=08:88 switches it off for that root port until the next boot",
-                   port, port);
-    else if (cpu->model == ICE_LAKE)
-        check_mend(check,
-                   "look in the firmware's (BIOS) settings: on this CPU it is switched for all "
-                   "root ports, there only");
-    else
-        check_mend(check,
-                   "look in the firmware's (BIOS) settings for DDIO, or the CPU's manual for the "
-                   "registers of root port %s",
-                   port);
+                   "in the CPU's cache, and a power failure drops it\n%s",
+                   way_to_see(cpu->model, port, mend));
 }
 
 void check_ddio(struct doctor *doctor)

@@ -54,14 +54,11 @@ struct doctor {
 
 /* --- report.c --- */
 
-/* A new check named KIND-SUBJECT, or KIND where there is no subject (NULL). The pointer is good until the end.
- * `blocks` counts for a verdict other than OK. */
-struct check *doctor_say(struct doctor *doctor, enum verdict verdict, unsigned blocks,
-                         const char *kind, const char *subject, const char *detail, ...)
-    __attribute__((format(printf, 6, 7)));
-void doctor_ok(struct doctor *doctor, const char *kind, const char *subject, const char *detail,
-               ...) __attribute__((format(printf, 4, 5)));
-void check_mend(struct check *check, const char *mend, ...) __attribute__((format(printf, 2, 3)));
+/* A new check named KIND-SUBJECT, or KIND where there is no subject (NULL). `text`: its detail and, behind a newline, what
+ * mends it. */
+void doctor_say(struct doctor *doctor, enum verdict verdict, unsigned blocks, const char *kind,
+                const char *subject, const char *text, ...) __attribute__((format(printf, 6, 7)));
+#define doctor_ok(doctor, ...) doctor_say(doctor, VERDICT_OK, 0, __VA_ARGS__)
 
 /* The fabrics, of those asked for, that no check blocks. */
 unsigned doctor_fit(const struct doctor *doctor);
@@ -94,6 +91,10 @@ void host_list(const char *folder, const char *prefix, struct host_names *out);
 
 /* Where a path leads, below the root. False: nowhere. */
 bool host_resolve(const struct doctor *doctor, const char *path, char out[PATH_MAX]);
+
+/* The first entry of a folder that begins with `prefix` and whose file `file` has this line. False: there is none. */
+bool host_find(const struct doctor *doctor, const char *folder, const char *prefix,
+               const char *file, const char *line, char out[NAME_MAX + 1]);
 
 /* Is `word` one of the words of `text`, with blanks or commas between them? */
 bool host_has_word(const char *text, const char *word);

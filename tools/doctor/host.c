@@ -72,6 +72,23 @@ void host_list(const char *folder, const char *prefix, struct host_names *out)
         free(entries);
 }
 
+bool host_find(const struct doctor *doctor, const char *folder, const char *prefix,
+               const char *file, const char *line, char out[NAME_MAX + 1])
+{
+    struct host_names names;
+    char found[128];
+    host_list(host_path(doctor, "%s", folder), prefix, &names);
+    for (uint32_t i = 0; i < names.count; i++) {
+        if (host_read(host_path(doctor, "%s/%s/%s", folder, names.names[i], file), found,
+                      sizeof found) &&
+            strcmp(found, line) == 0) {
+            strcpy(out, names.names[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
 bool host_resolve(const struct doctor *doctor, const char *path, char out[PATH_MAX])
 {
     char root[PATH_MAX] = "", found[PATH_MAX];

@@ -24,9 +24,10 @@ static void check_locked(struct doctor *doctor)
         return;
     }
     if (!verbs_may_pin(&memory, doctor->pm_bytes, &obstacle)) {
-        check_mend(
-            doctor_say(doctor, VERDICT_WRONG, ON_VERBS, "memlock", NULL, "%s", obstacle.what), "%s",
-            obstacle.mend);
+        doctor_say(doctor, VERDICT_WRONG, ON_VERBS, "memlock", NULL,
+                   "%s\n"
+                   "%s",
+                   obstacle.what, obstacle.mend);
     } else if (memory.is_exempt) {
         doctor_ok(doctor, "memlock", NULL, "this process may lock any memory (CAP_IPC_LOCK)");
     } else if (memory.limit_bytes == UINT64_MAX) {
@@ -61,13 +62,12 @@ static void check_descriptors(struct doctor *doctor)
         doctor_ok(doctor, "descriptors", NULL,
                   "up to %" PRIu64 " open (hard limit); each connection takes one or more", limit);
     } else {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "descriptors", NULL,
-                              "at most %" PRIu64
-                              " open (hard limit), and each connection takes one "
-                              "or more: a server refuses clients beyond",
-                              limit),
+        doctor_say(doctor, VERDICT_WRONG, 0, "descriptors", NULL,
+                   "at most %" PRIu64 " open (hard limit), and each connection takes one "
+                   "or more: a server refuses clients beyond\n"
                    "ulimit -Hn 65536 as root before the start, or LimitNOFILE=65536 in the systemd "
-                   "unit");
+                   "unit",
+                   limit);
     }
 }
 
@@ -86,11 +86,11 @@ static void check_huge_pages(struct doctor *doctor)
         doctor_ok(doctor, "hugepages", NULL,
                   "%" PRId64 " of %" PRId64 " huge pages of 2 MiB are free", unused, total);
     } else {
-        check_mend(doctor_say(doctor, VERDICT_MISSING, 0, "hugepages", NULL,
-                              "no huge page of 2 MiB is free (of %" PRId64
-                              "): buffers take small ones, which cost a NIC more look-ups",
-                              total),
-                   "sysctl vm.nr_hugepages=%" PRId64, total + 64);
+        doctor_say(doctor, VERDICT_MISSING, 0, "hugepages", NULL,
+                   "no huge page of 2 MiB is free (of %" PRId64
+                   "): buffers take small ones, which cost a NIC more look-ups\n"
+                   "sysctl vm.nr_hugepages=%" PRId64,
+                   total, total + 64);
     }
 }
 

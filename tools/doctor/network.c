@@ -72,34 +72,31 @@ static void check_asked_ports(struct doctor *doctor, const struct ports *ports)
 
     if (!taken)
         taken = find_listener(doctor, "/proc/net/tcp6", first, last);
-    if (last > LAST_PORT) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, ON_TCP | ON_VERBS, "ports", NULL,
-                              "ports %" PRIu64 " to %" PRIu64 " go beyond 65535", first, last),
-                   "choose a lower one");
-        return;
-    }
-    if (taken) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, ON_TCP | ON_VERBS, "ports", NULL,
-                              "a process listens on port %" PRIu64, taken),
+    uint64_t port = first;
+
+    while (port <= last && !is_kernels(ports, port))
+        port++;
+    if (last > LAST_PORT)
+        doctor_say(doctor, VERDICT_WRONG, ON_TCP | ON_VERBS, "ports", NULL,
+                   "ports %" PRIu64 " to %" PRIu64 " go beyond 65535\nchoose a lower one", first,
+                   last);
+    else if (taken)
+        doctor_say(doctor, VERDICT_WRONG, ON_TCP | ON_VERBS, "ports", NULL,
+                   "a process listens on port %" PRIu64 "\n"
                    "ss -ltnp 'sport = :%" PRIu64 "' (who it is); end it, or choose other ports",
-                   taken);
-        return;
-    }
-    for (uint64_t port = first; port <= last; port++) {
-        if (!is_kernels(ports, port))
-            continue;
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "ports", NULL,
-                              "port %" PRIu64 " lies in the kernel's own range (%" PRIu64
-                              " to %" PRIu64 "): any outgoing connection may take it",
-                              port, ports->low, ports->high),
+                   taken, taken);
+    else if (port <= last)
+        doctor_say(doctor, VERDICT_WRONG, 0, "ports", NULL,
+                   "port %" PRIu64 " lies in the kernel's own range (%" PRIu64 " to %" PRIu64
+                   "): any outgoing connection may take it\n"
                    "sysctl net.ipv4.ip_local_reserved_ports=%s%s%" PRIu64 "-%" PRIu64,
-                   ports->reserved, *ports->reserved ? "," : "", first, last);
-        return;
-    }
-    doctor_ok(doctor, "ports", NULL,
-              "%" PRIu64 " to %" PRIu64
-              ": nobody listens there, and they are outside of the kernel's own range",
-              first, last);
+                   port, ports->low, ports->high, ports->reserved, *ports->reserved ? "," : "",
+                   first, last);
+    else
+        doctor_ok(doctor, "ports", NULL,
+                  "%" PRIu64 " to %" PRIu64
+                  ": nobody listens there, and they are outside of the kernel's own range",
+                  first, last);
 }
 
 /* No ports were named: are enough outside of the kernel's range? */
@@ -108,18 +105,17 @@ static void check_range(struct doctor *doctor, const struct ports *ports)
     const uint64_t below = ports->low > FIRST_FREE_PORT ? ports->low - FIRST_FREE_PORT : 0;
     const uint64_t above = ports->high < LAST_PORT ? LAST_PORT - ports->high : 0;
 
-    if (below + above >= doctor->ports) {
+    if (below + above >= doctor->ports)
         doctor_ok(doctor, "ports", NULL,
                   "choose them outside of %" PRIu64 " to %" PRIu64
                   ", the kernel's own range (--port N checks yours)",
                   ports->low, ports->high);
-        return;
-    }
-    check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "ports", NULL,
-                          "the kernel's own range, %" PRIu64 " to %" PRIu64
-                          ", leaves none for servers: any outgoing connection may take theirs",
-                          ports->low, ports->high),
-               "sysctl net.ipv4.ip_local_port_range='32768 60999'");
+    else
+        doctor_say(doctor, VERDICT_WRONG, 0, "ports", NULL,
+                   "the kernel's own range, %" PRIu64 " to %" PRIu64
+                   ", leaves none for servers: any outgoing connection may take theirs\n"
+                   "sysctl net.ipv4.ip_local_port_range='32768 60999'",
+                   ports->low, ports->high);
 }
 
 void check_network(struct doctor *doctor)

@@ -21,22 +21,13 @@ struct found {
 /* Of the pfn or dax device that a namespace carries; 0: not known. */
 static int64_t alignment_of(const struct doctor *doctor, const char *name)
 {
-    static const char *const prefixes[] = {"pfn", "dax"};
-    struct host_names names;
-    int64_t align;
-    char owner[128];
+    char owner[NAME_MAX + 1];
+    int64_t align = 0;
 
-    for (unsigned p = 0; p < sizeof prefixes / sizeof prefixes[0]; p++) {
-        host_list(host_path(doctor, ND), prefixes[p], &names);
-        for (uint32_t i = 0; i < names.count; i++) {
-            const char *one = names.names[i];
-            if (host_read(host_path(doctor, ND "/%s/namespace", one), owner, sizeof owner) &&
-                strcmp(owner, name) == 0 &&
-                host_number(host_path(doctor, ND "/%s/align", one), &align))
-                return align;
-        }
-    }
-    return 0;
+    if (host_find(doctor, ND, "pfn", "namespace", name, owner) ||
+        host_find(doctor, ND, "dax", "namespace", name, owner))
+        host_number(host_path(doctor, ND "/%s/align", owner), &align);
+    return align;
 }
 
 /* The words that ndctl uses for what sysfs calls memory and dax. */
@@ -68,17 +59,16 @@ static void check_namespace(struct doctor *doctor, const char *name, struct foun
     const int64_t align = alignment_of(doctor, name);
 
     if (!is_for_pm(word)) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "pm", name,
-                              "%" PRId64 " bytes in mode %s, which cannot be mapped as memory",
-                              bytes, word),
-                   "ndctl create-namespace -f -e %s -m devdax --align 2M (its data is lost)", name);
+        doctor_say(doctor, VERDICT_WRONG, 0, "pm", name,
+                   "%" PRId64 " bytes in mode %s, which cannot be mapped as memory\n"
+                   "ndctl create-namespace -f -e %s -m devdax --align 2M (its data is lost)",
+                   bytes, word, name);
     } else if (align > 0 && align < GOOD_ALIGN) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "pm", name,
-                              "%" PRId64 " bytes in mode %s with an alignment of %" PRId64
-                              ": small pages only, slow to register and to look up",
-                              bytes, word, align),
-                   "ndctl create-namespace -f -e %s -m %s --align 2M (its data is lost)", name,
-                   word);
+        doctor_say(doctor, VERDICT_WRONG, 0, "pm", name,
+                   "%" PRId64 " bytes in mode %s with an alignment of %" PRId64
+                   ": small pages only, slow to register and to look up\n"
+                   "ndctl create-namespace -f -e %s -m %s --align 2M (its data is lost)",
+                   bytes, word, align, name, word);
     } else {
         doctor_ok(doctor, "pm", name,
                   "%" PRId64 " bytes in mode %s, alignment %" PRId64 "%s, NUMA node %" PRId64,
@@ -100,28 +90,26 @@ static void check_devdax(struct doctor *doctor, const char *name, struct found *
     const bool bound = host_resolve(doctor, host_path(doctor, DAX "/%s/driver", name), driver);
 
     if (bound && strstr(driver, "/kmem")) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "devdax", name,
-                              "is used as ordinary memory (driver kmem)"),
-                   "daxctl reconfigure-device -m devdax -f %s", name);
-        return;
+        doctor_say(doctor, VERDICT_WRONG, 0, "devdax", name,
+                   "is used as ordinary memory (driver kmem)\n"
+                   "daxctl reconfigure-device -m devdax -f %s",
+                   name);
+    } else if (!bound) {
+        doctor_say(doctor, VERDICT_WRONG, 0, "devdax", name,
+                   "no driver has taken it\nmodprobe device_dax");
+    } else if (access(host_path(doctor, "/dev/%s", name), R_OK | W_OK) != 0) {
+        doctor_say(doctor, VERDICT_WRONG, 0, "devdax", name,
+                   "this user may not read and write /dev/%s\n"
+                   "chown USER /dev/%s (the server's user; lasting: a udev rule)",
+                   name, name);
+    } else {
+        found->devdax++;
+        if (doctor->pm_node < 0)
+            doctor->pm_node = node;
+        doctor_ok(doctor, "devdax", name,
+                  "/dev/%s has %" PRId64 " bytes, alignment %" PRId64 ", NUMA node %" PRId64, name,
+                  bytes, align, node);
     }
-    if (!bound) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "devdax", name, "no driver has taken it"),
-                   "modprobe device_dax");
-        return;
-    }
-    if (access(host_path(doctor, "/dev/%s", name), R_OK | W_OK) != 0) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "devdax", name,
-                              "this user may not read and write /dev/%s", name),
-                   "chown USER /dev/%s (the server's user; lasting: a udev rule)", name);
-        return;
-    }
-    found->devdax++;
-    if (doctor->pm_node < 0)
-        doctor->pm_node = node;
-    doctor_ok(doctor, "devdax", name,
-              "/dev/%s has %" PRId64 " bytes, alignment %" PRId64 ", NUMA node %" PRId64, name,
-              bytes, align, node);
 }
 
 /* --- fsdax --- */
@@ -132,17 +120,14 @@ static void check_mount(struct doctor *doctor, const char *device, const char *f
     const char *name = device + strlen("/dev/");
 
     found->fsdax++;
-    if (host_has_word(options, "dax") || host_has_word(options, "dax=always")) {
+    if (host_has_word(options, "dax") || host_has_word(options, "dax=always"))
         doctor_ok(doctor, "mount", name, "%s (%s) is mounted with DAX", folder, system);
-        return;
-    }
-    check_mend(
+    else
         doctor_say(doctor, VERDICT_WRONG, 0, "mount", name,
                    "%s (%s) lies on persistent memory and is mounted without dax: files there "
-                   "go through the page cache, unless they have the DAX attribute",
-                   folder, system),
-        "umount %s && mount -o dax %s %s (4096-byte blocks: mkfs.ext4 -b 4096)", folder, device,
-        folder);
+                   "go through the page cache, unless they have the DAX attribute\n"
+                   "umount %s && mount -o dax %s %s (4096-byte blocks: mkfs.ext4 -b 4096)",
+                   folder, system, folder, device, folder);
 }
 
 static void check_mounts(struct doctor *doctor, struct found *found)
@@ -198,34 +183,26 @@ static void check_ipmctl(struct doctor *doctor)
             return;
         }
     }
-    check_mend(
-        doctor_say(doctor, VERDICT_MISSING, 0, "ipmctl", NULL,
-                   "not installed: write amplification of Optane modules cannot be measured; "
-                   "nothing else needs it"),
-        "apt-get install ipmctl");
+    doctor_say(doctor, VERDICT_MISSING, 0, "ipmctl", NULL,
+               "not installed: write amplification of Optane modules cannot be measured; "
+               "nothing else needs it\n"
+               "apt-get install ipmctl");
 }
 
 static void sum_up(struct doctor *doctor, const struct found *found)
 {
-    if (found->devdax)
-        return;
-    if (found->fsdax || found->namespaces) {
-        if (!(doctor->asked & ON_VERBS))
-            return;
-        if (found->fsdax && doctor->has_odp)
-            return;
-        check_mend(
-            doctor_say(doctor, VERDICT_WRONG, ON_VERBS, "pm-for-rdma", NULL,
-                       "there is persistent memory, but none that a NIC can pin: files on DAX "
-                       "need on-demand paging, which no usable RDMA device here offers"),
+    if (!found->devdax && !found->fsdax && !found->namespaces)
+        doctor_say(
+            doctor, VERDICT_MISSING, 0, "pm", NULL,
+            "there is no persistent memory: shm and tcp keep their data in files (any "
+            "durability); verbs can use tmpfs or huge pages with durability none only\n"
+            "ndctl list -RN (what regions there are); ndctl create-namespace -m devdax --align 2M");
+    else if (!found->devdax && !(found->fsdax && doctor->has_odp) && doctor->asked & ON_VERBS)
+        doctor_say(
+            doctor, VERDICT_WRONG, ON_VERBS, "pm-for-rdma", NULL,
+            "there is persistent memory, but none that a NIC can pin: files on DAX "
+            "need on-demand paging, which no usable RDMA device here offers\n"
             "ndctl create-namespace -f -e NAMESPACE -m devdax --align 2M (its data is lost)");
-        return;
-    }
-    check_mend(
-        doctor_say(doctor, VERDICT_MISSING, 0, "pm", NULL,
-                   "there is no persistent memory: shm and tcp keep their data in files (any "
-                   "durability); verbs can use tmpfs or huge pages with durability none only"),
-        "ndctl list -RN (what regions there are); ndctl create-namespace -m devdax --align 2M");
 }
 
 void check_pm(struct doctor *doctor)
@@ -244,12 +221,10 @@ void check_pm(struct doctor *doctor)
     check_domains(doctor);
     check_ipmctl(doctor);
     if (doctor->nic_node >= 0 && doctor->pm_node >= 0 && doctor->nic_node != doctor->pm_node)
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "numa", NULL,
-                              "the RDMA device is at NUMA node %" PRId64
-                              ", persistent memory at %" PRId64
-                              ": each block crosses the sockets' link",
-                              doctor->nic_node, doctor->pm_node),
+        doctor_say(doctor, VERDICT_WRONG, 0, "numa", NULL,
+                   "the RDMA device is at NUMA node %" PRId64 ", persistent memory at %" PRId64
+                   ": each block crosses the sockets' link\n"
                    "use the memory or the device of the other socket, and run the server there "
                    "(numactl --cpunodebind=%" PRId64 ")",
-                   doctor->pm_node);
+                   doctor->nic_node, doctor->pm_node, doctor->pm_node);
 }

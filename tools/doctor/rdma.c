@@ -33,8 +33,10 @@ static bool say_obstacle(struct doctor *doctor, enum verdict verdict, unsigned b
                          const char *kind, const char *subject,
                          const struct verbs_obstacle *obstacle)
 {
-    check_mend(doctor_say(doctor, verdict, blocks, kind, subject, "%s", obstacle->what), "%s",
-               obstacle->mend);
+    doctor_say(doctor, verdict, blocks, kind, subject,
+               "%s\n"
+               "%s",
+               obstacle->what, obstacle->mend);
     return false;
 }
 
@@ -153,30 +155,12 @@ static bool check_port(struct doctor *doctor, const struct port *port)
 
 /* --- the device itself --- */
 
-/* The file under /dev/infiniband. False: there is none. */
-static bool find_uverbs(const struct doctor *doctor, const char *device, char *out,
-                        size_t out_bytes)
-{
-    struct host_names names;
-    char owner[128];
-
-    host_list(host_path(doctor, UVERBS), "uverbs", &names);
-    for (uint32_t i = 0; i < names.count; i++) {
-        if (host_read(host_path(doctor, UVERBS "/%s/ibdev", names.names[i]), owner, sizeof owner) &&
-            strcmp(owner, device) == 0) {
-            snprintf(out, out_bytes, "%.40s", names.names[i]);
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool check_access(struct doctor *doctor, const char *device)
 {
     struct verbs_obstacle obstacle = {0};
-    char file[64];
+    char file[NAME_MAX + 1];
 
-    if (!find_uverbs(doctor, device, file, sizeof file)) {
+    if (!host_find(doctor, UVERBS, "uverbs", "ibdev", device, file)) {
         verbs_obstacle_no_device(NULL, device, false, &obstacle);
         return say_obstacle(doctor, VERDICT_MISSING, ON_VERBS, "rdma-access", device, &obstacle);
     }
@@ -218,11 +202,11 @@ static bool check_limits(struct doctor *doctor, const struct verbs_device *devic
     const struct ibv_device_attr *limits = &device->attributes.orig_attr;
 
     if (limits->max_mr_size < doctor->pm_bytes) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, ON_VERBS, "rdma-limits", name,
-                              "the firmware registers %" PRIu64
-                              " bytes at once at most, and a server has %" PRIu64,
-                              (uint64_t)limits->max_mr_size, doctor->pm_bytes),
-                   "give each server less (--pm-bytes), and start more of them");
+        doctor_say(doctor, VERDICT_WRONG, ON_VERBS, "rdma-limits", name,
+                   "the firmware registers %" PRIu64
+                   " bytes at once at most, and a server has %" PRIu64 "\n"
+                   "give each server less (--pm-bytes), and start more of them",
+                   (uint64_t)limits->max_mr_size, doctor->pm_bytes);
         return false;
     }
     doctor_ok(doctor, "rdma-limits", name,

@@ -1,5 +1,6 @@
 /* report.c - keeps the checks, and prints them. */
 #include <stdarg.h>
+#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
@@ -12,45 +13,23 @@ static const char *const verdict_names[] = {[VERDICT_OK] = "ok",
                                             [VERDICT_MISSING] = "missing",
                                             [VERDICT_UNKNOWN] = "unknown"};
 
-static struct check *add(struct doctor *doctor, enum verdict verdict, unsigned blocks,
-                         const char *kind, const char *subject, const char *detail, va_list args)
+void doctor_say(struct doctor *doctor, enum verdict verdict, unsigned blocks, const char *kind,
+                const char *subject, const char *text, ...)
 {
     ASSERT(doctor->count < MAX_CHECKS); /* each group has its own, lower, limit */
     struct check *check = &doctor->checks[doctor->count++];
-    *check = (struct check){.verdict = verdict,
-                            .blocks = verdict == VERDICT_OK ? 0 : blocks & doctor->asked};
+    char both[2 * TEXT_BYTES];
+    va_list args;
+    *check = (struct check){.verdict = verdict, .blocks = blocks & doctor->asked};
     snprintf(check->name, sizeof check->name, "%s%s%s", kind, subject ? "-" : "",
              subject ? subject : "");
-    vsnprintf(check->detail, sizeof check->detail, detail, args);
-    return check;
-}
-
-struct check *doctor_say(struct doctor *doctor, enum verdict verdict, unsigned blocks,
-                         const char *kind, const char *subject, const char *detail, ...)
-{
-    va_list args;
-    va_start(args, detail);
-    struct check *check = add(doctor, verdict, blocks, kind, subject, detail, args);
+    va_start(args, text);
+    vsnprintf(both, sizeof both, text, args);
     va_end(args);
-    return check;
-}
-
-void doctor_ok(struct doctor *doctor, const char *kind, const char *subject, const char *detail,
-               ...)
-{
-    va_list args;
-    va_start(args, detail);
-    add(doctor, VERDICT_OK, 0, kind, subject, detail, args);
-    va_end(args);
-}
-
-void check_mend(struct check *check, const char *mend, ...)
-{
-    va_list args;
-
-    va_start(args, mend);
-    vsnprintf(check->mend, sizeof check->mend, mend, args);
-    va_end(args);
+    const size_t length = strcspn(both, "\n");
+    snprintf(check->detail, sizeof check->detail, "%.*s", (int)length, both);
+    if (both[length])
+        snprintf(check->mend, sizeof check->mend, "%s", both + length + 1);
 }
 
 unsigned doctor_fit(const struct doctor *doctor)
