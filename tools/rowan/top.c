@@ -20,21 +20,15 @@ enum {
 #define ANSWER_NS (400 * NS_PER_MS) /* that a server has for its answer */
 #define LOOK_NS   (100 * NS_PER_MS) /* how often keys are looked for */
 
-/* A server's counters, as it told them last. They begin again with each of its incarnations. */
-struct rates {
-    uint64_t puts, gets, deletes;
-};
+enum rate { PUTS, GETS, DELETES, RATES };
+enum timed { OF_GETS, OF_WRITES, TIMED }; /* operations whose latencies are told */
 
+/* Of a server, as it told last. Its counters begin again with each of its incarnations. */
 struct seen {
     uint32_t server; /* 0: free */
     uint64_t incarnation, at_ns, latencies_of;
-    struct rates counters, rates; /* a second, between the last two answers */
-    uint64_t get_counts[BUCKETS], write_counts[BUCKETS]; /* how many, by bucket */
-};
-
-struct times {
-    size_t buckets;
-    uint64_t bounds[BUCKETS], count[BUCKETS], all;
+    uint64_t counters[RATES], rates[RATES]; /* a second, between the last two answers */
+    uint64_t counts[TIMED][BUCKETS];        /* how many, by bucket */
 };
 
 struct top {
@@ -42,7 +36,9 @@ struct top {
     struct admin_status slow;
     uint64_t interval_ns, frames; /* 0: without end */
     struct seen seen[CLUSTER_MAX_MEMBERS];
-    struct times gets, writes; /* of this frame */
+    /* Latencies of this frame. */
+    size_t buckets;
+    uint64_t bounds[BUCKETS], counts[TIMED][BUCKETS], all[TIMED];
 };
 
 /* --- what changed since the last frame --- */
@@ -69,58 +65,55 @@ static uint64_t rate(uint64_t now, uint64_t before, uint64_t ns)
 
 static void note_counters(struct seen *seen, const Rowan__ServerStatus *status, uint64_t now_ns)
 {
-    const struct rates now = {status->puts, status->gets, status->deletes};
+    const uint64_t now[RATES] = {status->puts, status->gets, status->deletes};
     const bool again = seen->incarnation == status->incarnation;
-    const struct rates before = again ? seen->counters : (struct rates){0};
     const uint64_t ns =
         seen->at_ns ? now_ns - seen->at_ns : 0; /* 0: there is nothing to compare with */
-    seen->rates = (struct rates){rate(now.puts, before.puts, ns), rate(now.gets, before.gets, ns),
-                                 rate(now.deletes, before.deletes, ns)};
-    seen->counters = now;
+    for (int i = 0; i < RATES; i++) {
+        seen->rates[i] = rate(now[i], again ? seen->counters[i] : 0, ns);
+        seen->counters[i] = now[i];
+    }
     seen->incarnation = status->incarnation;
     seen->at_ns = now_ns;
 }
 
-/* Adds what is new in `now` to `sum`, and keeps it; the first time nothing is. */
-static void note_times(struct times *sum, uint64_t *before, const uint64_t *now, bool first)
+/* Adds what is new to this frame's; the first time nothing is. */
+static void note_latencies(struct top *top, struct seen *seen, const Rowan__SlowAre *are)
 {
-    for (size_t i = 0; i < sum->buckets; i++) {
-        const uint64_t more = first ? 0 : now[i] >= before[i] ? now[i] - before[i] : now[i];
-        sum->count[i] += more;
-        sum->all += more;
-        before[i] = now[i];
-    }
-}
-
-static void note_all_times(struct top *top, struct seen *seen, const Rowan__SlowAre *are)
-{
+    const uint64_t *const now[TIMED] = {are->gets, are->writes};
     const size_t count = are->n_latency_ns < BUCKETS ? are->n_latency_ns : BUCKETS;
     const bool first = seen->latencies_of == 0;
     if (are->n_gets < count || are->n_writes < count)
         return;
-    if (!first && seen->latencies_of != seen->incarnation) {
-        memset(seen->get_counts, 0, sizeof seen->get_counts);
-        memset(seen->write_counts, 0, sizeof seen->write_counts);
-    }
+    if (seen->latencies_of != seen->incarnation)
+        memset(seen->counts, 0, sizeof seen->counts);
     seen->latencies_of = seen->incarnation;
-    top->gets.buckets = top->writes.buckets = count;
-    memcpy(top->gets.bounds, are->latency_ns, count * sizeof *are->latency_ns);
-    memcpy(top->writes.bounds, are->latency_ns, count * sizeof *are->latency_ns);
-    note_times(&top->gets, seen->get_counts, are->gets, first);
-    note_times(&top->writes, seen->write_counts, are->writes, first);
+    top->buckets = count;
+    memcpy(top->bounds, are->latency_ns, count * sizeof *are->latency_ns);
+    for (int kind = 0; kind < TIMED; kind++) {
+        for (size_t i = 0; i < count; i++) {
+            const uint64_t before = seen->counts[kind][i];
+            const uint64_t more = now[kind][i] >= before ? now[kind][i] - before : now[kind][i];
+            top->counts[kind][i] += first ? 0 : more;
+            top->all[kind] += first ? 0 : more;
+            seen->counts[kind][i] = now[kind][i];
+        }
+    }
 }
 
 static void note_answers(struct top *top, uint64_t now_ns)
 {
     const struct cluster_config *config = top->view.status.config;
-    top->gets = top->writes = (struct times){0};
+    memset(top->counts, 0, sizeof top->counts);
+    memset(top->all, 0, sizeof top->all);
     for (uint32_t i = 0; i < config->member_count; i++) {
         struct seen *seen = find_seen(top, config->members[i].server);
-        seen->rates = (struct rates){0};
-        if (!top->view.status.calls[i].error)
-            note_counters(seen, top->view.status.calls[i].reply->server_status, now_ns);
-        if (!top->view.status.calls[i].error && !top->slow.calls[i].error)
-            note_all_times(top, seen, top->slow.calls[i].reply->slow_are);
+        memset(seen->rates, 0, sizeof seen->rates);
+        if (top->view.status.calls[i].error)
+            continue;
+        note_counters(seen, top->view.status.calls[i].reply->server_status, now_ns);
+        if (!top->slow.calls[i].error)
+            note_latencies(top, seen, top->slow.calls[i].reply->slow_are);
     }
 }
 
@@ -137,50 +130,48 @@ static const char *short_number(uint64_t number, char text[NUMBER_BYTES])
     return text;
 }
 
-static double quantile_us(const struct times *latencies, double quantile)
+static double quantile_us(const struct top *top, enum timed kind, double quantile)
 {
     uint64_t below = 0;
     size_t i = 0;
-    while (i + 1 < latencies->buckets &&
-           (double)(below += latencies->count[i]) < quantile * (double)latencies->all)
+    while (i + 1 < top->buckets &&
+           (double)(below += top->counts[kind][i]) < quantile * (double)top->all[kind])
         i++;
-    return latencies->buckets ? (double)latencies->bounds[i] / (double)NS_PER_US : 0;
+    return (double)top->bounds[i] / (double)NS_PER_US;
 }
 
-static void draw_latency(FILE *out, const char *what, const struct times *latencies)
+static void draw_latency(FILE *out, const char *what, const struct top *top, enum timed kind)
 {
-    if (latencies->all == 0)
+    if (top->all[kind] == 0)
         fprintf(out, "  %s -", what);
     else
         fprintf(out, "  %s p50 %.0f us, p99 %.0f, most %.0f (%" PRIu64 ")", what,
-                quantile_us(latencies, 0.5), quantile_us(latencies, 0.99),
-                quantile_us(latencies, 1), latencies->all);
+                quantile_us(top, kind, 0.5), quantile_us(top, kind, 0.99),
+                quantile_us(top, kind, 1), top->all[kind]);
 }
 
 static void draw_head(FILE *out, struct top *top)
 {
     const struct cluster_config *config = top->view.status.config;
     const char *leader = admin_leader(top->view.admin);
-    struct rates sum = {0};
+    uint64_t sum[RATES] = {0};
     char clock[16] = "", puts[NUMBER_BYTES], gets[NUMBER_BYTES], deletes[NUMBER_BYTES];
     const time_t now = time(NULL);
     struct tm local;
     if (localtime_r(&now, &local))
         strftime(clock, sizeof clock, "%H:%M:%S", &local);
     for (uint32_t i = 0; i < config->member_count; i++) {
-        const struct rates *rates = &find_seen(top, config->members[i].server)->rates;
-        sum.puts += rates->puts;
-        sum.gets += rates->gets;
-        sum.deletes += rates->deletes;
+        for (int j = 0; j < RATES; j++)
+            sum[j] += find_seen(top, config->members[i].server)->rates[j];
     }
     fprintf(out, "rowan top  %s  term %" PRIu64 ", %u servers, %u shards, %u replicas; %s%s\n",
             clock, config->term, config->member_count, config->shard_count, config->replicas,
             leader ? "manager " : "no manager answers", leader ? leader : "");
-    fprintf(out, "A second: puts %s, gets %s, deletes %s\n", short_number(sum.puts, puts),
-            short_number(sum.gets, gets), short_number(sum.deletes, deletes));
+    fprintf(out, "A second: puts %s, gets %s, deletes %s\n", short_number(sum[PUTS], puts),
+            short_number(sum[GETS], gets), short_number(sum[DELETES], deletes));
     fprintf(out, "Latency:");
-    draw_latency(out, "get", &top->gets);
-    draw_latency(out, "write", &top->writes);
+    draw_latency(out, "get", top, OF_GETS);
+    draw_latency(out, "write", top, OF_WRITES);
     fprintf(out, "\n");
 }
 
@@ -258,12 +249,12 @@ static void draw_server(FILE *out, struct top *top, uint32_t position)
         return;
     }
     const Rowan__ServerStatus *status = call->reply->server_status;
-    const struct rates *rates = &find_seen(top, server)->rates;
+    const uint64_t *rates = find_seen(top, server)->rates;
     fprintf(out,
             "%4u  %-8s  %5.2f %6s %6s  %4u %4u %4u %6s  %5" PRIu64 " %5" PRIu64 " %5" PRIu64
             "  %4" PRIu64 "\n",
             server, state_of(&top->view, status, state), view_load(status),
-            short_number(rates->puts + rates->deletes, writes), short_number(rates->gets, gets),
+            short_number(rates[PUTS] + rates[DELETES], writes), short_number(rates[GETS], gets),
             share.leads, share.backs, share.fills, short_number(status->fill_left, left),
             status->segments_free, status->segments_open + status->segments_used,
             status->segments_committed, status->lease_left_ms);
