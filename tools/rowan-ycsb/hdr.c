@@ -2,7 +2,6 @@
  * compressed by zlib, in base64. Numbers are big-endian. */
 #include "tools/rowan-ycsb/hdr.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <openssl/evp.h>
 #include <stdbool.h>
@@ -36,18 +35,11 @@ struct hdr_log {
     uint8_t text[COMPRESSED_BYTES / 3 * 4 + 5];
 };
 
-static uint8_t *put_u32(uint8_t *out, uint32_t value)
+static uint8_t *put_number(uint8_t *out, unsigned bytes, uint64_t value)
 {
-    value = htobe32(value);
-    memcpy(out, &value, sizeof value);
-    return out + sizeof value;
-}
-
-static uint8_t *put_u64(uint8_t *out, uint64_t value)
-{
-    value = htobe64(value);
-    memcpy(out, &value, sizeof value);
-    return out + sizeof value;
+    while (bytes-- > 0)
+        *out++ = (uint8_t)(value >> 8 * bytes);
+    return out;
 }
 
 /* ZigZag, then LEB128 whose ninth byte has eight bits. */
@@ -93,17 +85,17 @@ static uint8_t *put_counts(uint8_t *out, const struct histogram *histogram)
 size_t hdr_encode(const struct histogram *histogram, uint8_t *out)
 {
     uint8_t *counts = out + HDR_HEADER_BYTES, *end = put_counts(counts, histogram), *at = out;
-    double ratio = 1;
+    const double ratio = 1;
     uint64_t ratio_bits;
 
     memcpy(&ratio_bits, &ratio, sizeof ratio_bits);
-    at = put_u32(at, COOKIE);
-    at = put_u32(at, (uint32_t)(end - counts));
-    at = put_u32(at, 0); /* normalizing index offset */
-    at = put_u32(at, DIGITS);
-    at = put_u64(at, 1); /* lowest discernible value */
-    at = put_u64(at, histogram->max > LEAST_HIGHEST ? histogram->max : LEAST_HIGHEST);
-    put_u64(at, ratio_bits);
+    at = put_number(at, 4, COOKIE);
+    at = put_number(at, 4, (uint64_t)(end - counts));
+    at = put_number(at, 4, 0); /* normalizing index offset */
+    at = put_number(at, 4, DIGITS);
+    at = put_number(at, 8, 1); /* lowest discernible value */
+    at = put_number(at, 8, histogram->max > LEAST_HIGHEST ? histogram->max : LEAST_HIGHEST);
+    put_number(at, 8, ratio_bits);
     return (size_t)(end - out);
 }
 
@@ -149,7 +141,7 @@ void hdr_log_interval(struct hdr_log *log, const char *tag, uint64_t from_ns, ui
                          hdr_encode(histogram, log->encoded));
 
     log->failed |= error != Z_OK;
-    put_u32(put_u32(log->compressed, COMPRESSED_COOKIE), (uint32_t)bytes);
+    put_number(put_number(log->compressed, 4, COMPRESSED_COOKIE), 4, bytes);
     EVP_EncodeBlock(log->text, log->compressed, (int)(PREFIX_BYTES + bytes));
     fprintf(log->file, "Tag=%s,%.3f,%.3f,%.3f,%s\n", tag, (double)from_ns / 1e9,
             (double)(to_ns - from_ns) / 1e9, (double)histogram->max / 1e6, log->text);
@@ -158,12 +150,11 @@ void hdr_log_interval(struct hdr_log *log, const char *tag, uint64_t from_ns, ui
 
 int hdr_log_close(struct hdr_log *log)
 {
-    bool failed = false;
+    if (!log)
+        return 0;
+    bool failed = log->failed || ferror(log->file) != 0;
 
-    if (log) {
-        failed = log->failed || ferror(log->file) != 0;
-        failed |= fclose(log->file) != 0;
-    }
+    failed |= fclose(log->file) != 0;
     free(log);
     return failed ? ROWAN_EIO : 0;
 }
