@@ -43,16 +43,6 @@ void cm_link_fini(struct cm_link *cm)
     cm->fresh = NULL;
 }
 
-void cm_link_want_id(struct cm_link *cm)
-{
-    cm->wants_id = true;
-}
-
-void cm_link_want_config(struct cm_link *cm)
-{
-    cm->wants_config = true;
-}
-
 void cm_link_connected(struct cm_link *cm, const struct fabric_identity *reached)
 {
     cm->peer.error = 0;

@@ -15,9 +15,10 @@ struct cm_link {
     bool has_ticket;    /* it came with one (common/cluster/login.h) */
     uint8_t ticket[MAC_BYTES];
     struct cluster_config *fresh; /* the newest configuration come and not taken, or NULL */
-    bool wants_id, wants_config;
-    bool no_config;         /* the CM said that there is none newer than what we know */
-    uint32_t waiting_count; /* servers that the cluster waits for, as the CM said last */
+    bool wants_id;                /* set to ask for one that was never given before */
+    bool wants_config;            /* set to ask for one newer than the known one */
+    bool no_config;               /* the CM said that there is none newer than what we know */
+    uint32_t waiting_count;       /* servers that the cluster waits for, as the CM said last */
     uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
     uint64_t next_id_ns, next_config_ns, next_question_ns; /* not to be asked before */
     uint64_t asked_ns; /* for a configuration, and nothing came since; 0: it owes none */
@@ -32,10 +33,6 @@ struct cm_link {
 /* `addresses`: a list (managers.h); `cm` stays where it is. Errors: those of managers_parse. */
 int cm_link_init(struct cm_link *cm, struct fabric_endpoint *endpoint, const char *addresses);
 void cm_link_fini(struct cm_link *cm);
-
-/* Ask for an id that was never given before; for a configuration newer than the known one. */
-void cm_link_want_id(struct cm_link *cm);
-void cm_link_want_config(struct cm_link *cm);
 
 /* Keeps the connection and sends what is to be asked. True if something was sent. */
 bool cm_link_poll(struct cm_link *cm, uint64_t known_term, uint64_t now_ns, uint64_t *wake_ns);

@@ -15,11 +15,6 @@ enum { TAG_INDEX_BITS = 17, TAG_GENERATION_MASK = (1 << (32 - TAG_INDEX_BITS)) -
 
 _Static_assert(OP_MAX_DEPTH < 1 << TAG_INDEX_BITS, "the reserved slot has an index too");
 
-bool op_is_write(const struct client_op *op)
-{
-    return op->request->type != MESSAGE_GET;
-}
-
 void op_list_push(struct op_list *list, struct client_op *op)
 {
     ASSERT(!op->list);

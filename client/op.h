@@ -64,9 +64,6 @@ _Static_assert(offsetof(struct client_op, short_key) ==
                    offsetof(struct client_op, short_request) + sizeof(struct message_request),
                "the key lies behind the request's head");
 
-/* True if the operation changes something, so that sending it twice is not the same as once. */
-bool op_is_write(const struct client_op *op);
-
 /* --- queues: an operation is in one at most --- */
 
 struct op_list {

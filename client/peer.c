@@ -105,6 +105,15 @@ void peer_break(struct peer *peer, int error)
     peer->error = error;
 }
 
+bool peer_end_broken(struct peer *peer, uint64_t now_ns)
+{
+    if (!peer->broken)
+        return false;
+    fabric_conn_close(peer->conn);
+    peer_closed(peer, peer->error, now_ns);
+    return true;
+}
+
 void peer_closed(struct peer *peer, int error, uint64_t now_ns)
 {
     peer->conn = NULL;

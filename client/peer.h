@@ -54,8 +54,10 @@ void peer_message(struct peer *peer, const void *data, uint32_t bytes);
 void peer_connected(struct peer *peer, const struct fabric_identity *reached);
 void peer_closed(struct peer *peer, int error, uint64_t now_ns);
 
-/* It is of no use, for that reason: the owner closes it when the batch is done. */
+/* peer_break: it is of no use, for that reason. The owner calls peer_end_broken when the batch is done, which closes it if it
+ * is broken. False: it is not. */
 void peer_break(struct peer *peer, int error);
+bool peer_end_broken(struct peer *peer, uint64_t now_ns);
 
 /* The peer answered something, a manager that it leads: a later failure starts with the shortest pause again. */
 void peer_answered(struct peer *peer);

@@ -45,7 +45,7 @@ static void redirect_op(struct session *session, struct client_op *op, uint64_t 
         session_route(session, op); /* a newer configuration came meanwhile */
         return;
     }
-    cm_link_want_config(&session->cm);
+    session->cm.wants_config = true;
     if (term > session->router.config->term) {
         op->state = OP_QUEUED;
         op->link = NULL;
@@ -106,24 +106,25 @@ void session_adopt(struct session *session, uint64_t *wake_ns)
 {
     struct cluster_config *fresh = session->cm.fresh;
     const struct cluster_config *config = session->router.config;
-    uint32_t obsolete;
 
     if (config && (fresh->term <= config->term || fresh->cluster != config->cluster)) {
         session->cm.fresh = NULL;
         cluster_release(fresh);
         return;
     }
-    if (router_adopt(&session->router, fresh, &obsolete)) { /* no memory just now: again later */
+    if (router_adopt(&session->router, fresh)) { /* no memory just now: again later */
         wake_at(wake_ns, session->now_ns + ADOPT_AGAIN_NS);
         return;
     }
     session->cm.fresh = NULL;
-    for (uint32_t i = 0; i < obsolete; i++)
-        lose_ops(session, session->router.links[session->router.link_count - 1 - i]);
+    for (struct worker_link *link = session->router.links; link; link = link->next) {
+        if (!link->used)
+            lose_ops(session, link);
+    }
     route_again(session, NULL);
-    for (uint32_t i = 0; i < obsolete; i++)
-        ASSERT(!session->router.links[session->router.link_count - 1 - i]->queue.first);
-    router_drop(&session->router, obsolete);
+    for (struct worker_link *link = session->router.links; link; link = link->next)
+        ASSERT(link->used || !link->queue.first);
+    router_drop_unused(&session->router);
 }
 
 bool session_resume(struct session *session, uint64_t *wake_ns)
@@ -143,6 +144,6 @@ bool session_resume(struct session *session, uint64_t *wake_ns)
     }
     /* A newer configuration exists, and the CM had not got it when we asked. */
     if (session->unrouted.first)
-        cm_link_want_config(&session->cm);
+        session->cm.wants_config = true;
     return any;
 }

@@ -13,29 +13,28 @@ struct worker_link {
     uint32_t silent_polls; /* that held the queue back, since it last answered */
     bool urgent;           /* one of the queue is: it is not held back */
     bool stalled;          /* the peer has no room: try again */
-    bool used;             /* by the configuration that is being adopted */
+    bool used;             /* by the configuration */
+    struct worker_link *next;
 };
 
 struct router {
     struct fabric_endpoint *endpoint;
     struct login_secret *login;    /* as of its peers (peer.h) */
     struct cluster_config *config; /* NULL: none yet */
-    struct worker_link **links;
-    uint32_t link_count;
+    struct worker_link *links;
     struct worker_link **of_shard; /* by the shard's position in the configuration */
 };
 
 void router_init(struct router *router, struct fabric_endpoint *endpoint);
 void router_fini(struct router *router);
 
-/* router_adopt: routes by `config` from now on and takes over the caller's reference. Links that it
- * does not need any more are parted from the others: they are the last *obsolete of the links,
- * connected as they were, until router_drop. Errors: ROWAN_ENOMEM (nothing changed, the reference
- * stays the caller's). */
-int router_adopt(struct router *router, struct cluster_config *config, uint32_t *obsolete);
+/* router_adopt: routes by `config` from now on and takes over the caller's reference. Links that it does not need any
+ * more are not `used`, and connected as they were, until router_drop_unused. Errors: ROWAN_ENOMEM (routes are as before, the
+ * reference stays the caller's). */
+int router_adopt(struct router *router, struct cluster_config *config);
 
-/* Closes and forgets the last `count` links. No operation names them any more. */
-void router_drop(struct router *router, uint32_t count);
+/* Closes and forgets the links that are not used. No operation names them any more. */
+void router_drop_unused(struct router *router);
 
 static inline const struct shard *router_shard(const struct router *router, uint16_t slot)
 {

@@ -124,7 +124,7 @@ uint64_t session_completed(const struct session *session)
 
 uint32_t session_waiting(const struct session *session)
 {
-    return session->waiting;
+    return session->done.count;
 }
 
 bool session_release(struct session *session)
@@ -163,7 +163,7 @@ static int check_numbers(struct session *session)
     if (!session_ready(session))
         return ROWAN_EAGAIN;
     if (session->next_operation >= wanting && !session->cm.client_id)
-        cm_link_want_id(&session->cm);
+        session->cm.wants_id = true;
     if (session->next_operation >= session->operations_per_id ||
         session->next_operation >= oldest + session->span)
         return ROWAN_EAGAIN;
@@ -216,7 +216,6 @@ void session_complete(struct session *session, struct client_op *op, int status)
     op->completion.status = status;
     if (!op->callback) {
         op_list_push(&session->done, op);
-        session->waiting++;
         return;
     }
     rowan_callback callback = op->callback;
@@ -232,7 +231,6 @@ bool session_next(struct session *session, struct rowan_completion *out)
 
     if (!op)
         return false;
-    session->waiting--;
     *out = op->completion;
     op_table_give(&session->table, op);
     return true;
@@ -308,9 +306,7 @@ static bool send_all(struct session *session, uint64_t now_ns, uint64_t *wake_ns
     bool sent = false, stalled = false;
 
     session->holding = false;
-    for (uint32_t i = 0; i < session->router.link_count; i++) {
-        struct worker_link *link = session->router.links[i];
-
+    for (struct worker_link *link = session->router.links; link; link = link->next) {
         sent |= send_queue(session, link, now_ns, wake_ns);
         stalled |= link->stalled;
     }
@@ -335,7 +331,7 @@ static bool take_reply(struct session *session, struct worker_link *link, const 
     peer_answered(&link->peer);
     link->silent_polls = 0;
     if (reply.term > session->router.config->term)
-        cm_link_want_config(&session->cm);
+        session->cm.wants_config = true;
     struct client_op *op = op_table_find(&session->table, reply.tag);
 
     if (!op || op->state != OP_SENT || op->request->operation != reply.operation ||
@@ -387,7 +383,7 @@ static void take_event(struct session *session, const struct fabric_event *event
         peer_closed(peer, event->error, session->now_ns);
         if (peer != &session->cm.peer) {
             /* Perhaps another server leads its shards by now. */
-            cm_link_want_config(&session->cm);
+            session->cm.wants_config = true;
             session_lost(session, session_link(peer));
         }
         break;
@@ -417,20 +413,11 @@ static void close_broken(struct session *session)
     if (!session->any_broken)
         return;
     session->any_broken = false;
-    if (session->cm.peer.broken) {
-        int error = session->cm.peer.error;
-
-        fabric_conn_close(session->cm.peer.conn);
-        peer_closed(&session->cm.peer, error, session->now_ns);
-    }
-    for (uint32_t i = 0; i < session->router.link_count; i++) {
-        struct worker_link *link = session->router.links[i];
-
-        if (!link->peer.broken)
+    peer_end_broken(&session->cm.peer, session->now_ns);
+    for (struct worker_link *link = session->router.links; link; link = link->next) {
+        if (!peer_end_broken(&link->peer, session->now_ns))
             continue;
-        cm_link_want_config(&session->cm);
-        fabric_conn_close(link->peer.conn);
-        peer_closed(&link->peer, link->peer.error, session->now_ns);
+        session->cm.wants_config = true;
         session_lost(session, link);
         if (link->peer.error == ROWAN_ELOGIN)
             refuse_queue(session, link);
@@ -473,8 +460,8 @@ static bool take_id(struct session *session)
     session->next_operation = 1;
     session->numbers_end = 0;
     /* A connection is that of the client id in its handshake. */
-    for (uint32_t i = 0; i < session->router.link_count; i++)
-        peer_close(&session->router.links[i]->peer);
+    for (struct worker_link *link = session->router.links; link; link = link->next)
+        peer_close(&link->peer);
     return true;
 }
 
@@ -514,8 +501,9 @@ static void expire(struct session *session, uint64_t *wake_ns)
     while ((op = session->table.age.first) &&
            (failed || (op->deadline_ns && op->deadline_ns <= session->now_ns)))
         session_complete(session, op,
-                         op_is_write(op) && (op->unknown || op->state == OP_SENT) ? ROWAN_EUNKNOWN
-                                                                                  : unanswered);
+                         op->request->type != MESSAGE_GET && (op->unknown || op->state == OP_SENT)
+                             ? ROWAN_EUNKNOWN
+                             : unanswered);
     if (op && op->deadline_ns)
         wake_at(wake_ns, op->deadline_ns);
 }

@@ -18,7 +18,6 @@ struct session {
     struct op_list unrouted;               /* wait for a newer configuration */
     struct op_list pauses[SESSION_PAUSES]; /* each in the order of resume_ns */
     struct op_list done;                   /* completed without callback */
-    uint32_t waiting;                      /* in `done` */
     struct client_op *undated;             /* the oldest that has no deadline yet */
     uint64_t timeout_ns;
     uint64_t now_ns; /* of the poll */

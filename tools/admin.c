@@ -264,16 +264,6 @@ static void apply_config(struct admin *admin)
                                                                         .term = fresh->term});
 }
 
-static void close_if_broken(struct admin *admin, struct peer *peer, uint64_t now_ns)
-{
-    if (!peer->broken)
-        return;
-    fabric_conn_close(peer->conn);
-    peer_closed(peer, peer->error, now_ns);
-    if (peer != &admin->cm.peer)
-        fail_calls(admin, (struct admin_link *)peer);
-}
-
 static enum poll_result admin_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct admin *admin = role;
@@ -283,9 +273,11 @@ static enum poll_result admin_poll(void *role, uint64_t now_ns, uint64_t *wake_n
 
     for (unsigned i = 0; i < count; i++)
         dispatch_event(admin, &events[i], now_ns);
-    close_if_broken(admin, &admin->cm.peer, now_ns);
-    for (struct admin_link *link = admin->links; link; link = link->next)
-        close_if_broken(admin, &link->peer, now_ns);
+    peer_end_broken(&admin->cm.peer, now_ns);
+    for (struct admin_link *link = admin->links; link; link = link->next) {
+        if (peer_end_broken(&link->peer, now_ns))
+            fail_calls(admin, link);
+    }
     apply_config(admin);
     cm_link_poll(&admin->cm, admin->config ? admin->config->term : 0, now_ns, wake_ns);
     for (struct admin_call *call = admin->calls.first; call; call = call->place.next)
