@@ -187,52 +187,67 @@ void rowan_close(struct rowan *rowan)
 
 /* --- asynchronous --- */
 
+static struct rowan_op op_of(const void *key, size_t key_bytes, const void *value, size_t bytes)
+{
+    return (struct rowan_op){.key = key,
+                             .key_bytes = key_bytes,
+                             .value = (void *)(uintptr_t)value,
+                             .value_room = bytes,
+                             .value_bytes = bytes};
+}
+
+static struct session_request request_of(enum message_type type, const struct rowan_op *op,
+                                         uint64_t expected, rowan_callback callback, void *context)
+{
+    struct session_request request = {.type = type,
+                                      .key = op->key,
+                                      .key_bytes = op->key_bytes,
+                                      .expected = expected,
+                                      .callback = callback,
+                                      .context = context};
+
+    if (type == MESSAGE_GET) {
+        request.room = op->value;
+        request.room_bytes = op->value_room;
+    } else if (type != MESSAGE_DELETE) {
+        request.value = op->value;
+        request.value_bytes = op->value_bytes;
+    }
+    return request;
+}
+
+static int post(struct rowan *rowan, enum message_type type, struct rowan_op op, uint64_t expected,
+                rowan_callback callback, void *context)
+{
+    const struct session_request request = request_of(type, &op, expected, callback, context);
+    return session_post(rowan->session, &request);
+}
+
 int rowan_post_get(struct rowan *rowan, const void *key, size_t key_bytes, void *value,
                    size_t value_room, rowan_callback callback, void *context)
 {
-    return session_post(rowan->session, &(struct session_request){.type = MESSAGE_GET,
-                                                                  .key = key,
-                                                                  .key_bytes = key_bytes,
-                                                                  .room = value,
-                                                                  .room_bytes = value_room,
-                                                                  .callback = callback,
-                                                                  .context = context});
+    return post(rowan, MESSAGE_GET, op_of(key, key_bytes, value, value_room), 0, callback, context);
 }
 
 int rowan_post_put(struct rowan *rowan, const void *key, size_t key_bytes, const void *value,
                    size_t value_bytes, rowan_callback callback, void *context)
 {
-    return session_post(rowan->session, &(struct session_request){.type = MESSAGE_PUT,
-                                                                  .key = key,
-                                                                  .key_bytes = key_bytes,
-                                                                  .value = value,
-                                                                  .value_bytes = value_bytes,
-                                                                  .callback = callback,
-                                                                  .context = context});
+    return post(rowan, MESSAGE_PUT, op_of(key, key_bytes, value, value_bytes), 0, callback,
+                context);
 }
 
 int rowan_post_put_if_version(struct rowan *rowan, const void *key, size_t key_bytes,
                               const void *value, size_t value_bytes, uint64_t expected,
                               rowan_callback callback, void *context)
 {
-    return session_post(rowan->session, &(struct session_request){.type = MESSAGE_PUT_IF,
-                                                                  .key = key,
-                                                                  .key_bytes = key_bytes,
-                                                                  .value = value,
-                                                                  .value_bytes = value_bytes,
-                                                                  .expected = expected,
-                                                                  .callback = callback,
-                                                                  .context = context});
+    return post(rowan, MESSAGE_PUT_IF, op_of(key, key_bytes, value, value_bytes), expected,
+                callback, context);
 }
 
 int rowan_post_del(struct rowan *rowan, const void *key, size_t key_bytes, rowan_callback callback,
                    void *context)
 {
-    return session_post(rowan->session, &(struct session_request){.type = MESSAGE_DELETE,
-                                                                  .key = key,
-                                                                  .key_bytes = key_bytes,
-                                                                  .callback = callback,
-                                                                  .context = context});
+    return post(rowan, MESSAGE_DELETE, op_of(key, key_bytes, NULL, 0), 0, callback, context);
 }
 
 uint32_t rowan_outstanding(const struct rowan *rowan)
@@ -342,25 +357,6 @@ static void take_op(const struct rowan_completion *completion)
         op->value_bytes = completion->value_bytes;
 }
 
-static struct session_request request_of(enum message_type type, struct rowan_op *op)
-{
-    struct session_request request = {.type = type,
-                                      .key = op->key,
-                                      .key_bytes = op->key_bytes,
-                                      .callback = take_op,
-                                      .context = op,
-                                      .reserved = true};
-
-    if (type == MESSAGE_GET) {
-        request.room = op->value;
-        request.room_bytes = op->value_room;
-    } else if (type != MESSAGE_DELETE) {
-        request.value = op->value;
-        request.value_bytes = op->value_bytes;
-    }
-    return request;
-}
-
 /* Polls until no operation before `end` is pending. A sleep that fails is no reason to leave
  * operations behind that name the caller's buffers: then this polls without sleep. */
 static void wait_ops(struct rowan *rowan, const struct rowan_op *ops, size_t end)
@@ -377,9 +373,9 @@ static int run_ops(struct rowan *rowan, enum message_type type, struct rowan_op 
     if (session_polling(rowan->session))
         return ROWAN_EINVALID;
     for (size_t i = 0; i < count; i++) {
-        struct session_request request = request_of(type, &ops[i]);
+        struct session_request request = request_of(type, &ops[i], expected, take_op, &ops[i]);
 
-        request.expected = expected;
+        request.reserved = true;
         ops[i].status = PENDING;
         ops[i].version = 0;
         if (type == MESSAGE_GET)
@@ -423,8 +419,7 @@ int rowan_multi_put(struct rowan *rowan, struct rowan_op *ops, size_t count)
 int rowan_get(struct rowan *rowan, const void *key, size_t key_bytes, void *value,
               size_t value_room, size_t *value_bytes, uint64_t *version)
 {
-    struct rowan_op op = {
-        .key = key, .key_bytes = key_bytes, .value = value, .value_room = value_room};
+    struct rowan_op op = op_of(key, key_bytes, value, value_room);
     int error = run_ops(rowan, MESSAGE_GET, &op, 1, 0);
 
     if (value_bytes && (error == 0 || error == ROWAN_EBUFFER))
@@ -434,41 +429,31 @@ int rowan_get(struct rowan *rowan, const void *key, size_t key_bytes, void *valu
     return error;
 }
 
-static int put(struct rowan *rowan, enum message_type type, struct rowan_op *op, uint64_t expected,
+static int put(struct rowan *rowan, enum message_type type, struct rowan_op op, uint64_t expected,
                uint64_t *version)
 {
-    int error = run_ops(rowan, type, op, 1, expected);
+    int error = run_ops(rowan, type, &op, 1, expected);
 
     if (version && (error == 0 || error == ROWAN_EVERSION))
-        *version = op->version;
+        *version = op.version;
     return error;
 }
 
 int rowan_put(struct rowan *rowan, const void *key, size_t key_bytes, const void *value,
               size_t value_bytes, uint64_t *version)
 {
-    struct rowan_op op = {.key = key,
-                          .key_bytes = key_bytes,
-                          .value = (void *)(uintptr_t)value,
-                          .value_bytes = value_bytes};
-
-    return put(rowan, MESSAGE_PUT, &op, 0, version);
+    return put(rowan, MESSAGE_PUT, op_of(key, key_bytes, value, value_bytes), 0, version);
 }
 
 int rowan_put_if_version(struct rowan *rowan, const void *key, size_t key_bytes, const void *value,
                          size_t value_bytes, uint64_t expected, uint64_t *version)
 {
-    struct rowan_op op = {.key = key,
-                          .key_bytes = key_bytes,
-                          .value = (void *)(uintptr_t)value,
-                          .value_bytes = value_bytes};
-
-    return put(rowan, MESSAGE_PUT_IF, &op, expected, version);
+    return put(rowan, MESSAGE_PUT_IF, op_of(key, key_bytes, value, value_bytes), expected, version);
 }
 
 int rowan_del(struct rowan *rowan, const void *key, size_t key_bytes)
 {
-    struct rowan_op op = {.key = key, .key_bytes = key_bytes};
+    struct rowan_op op = op_of(key, key_bytes, NULL, 0);
 
     return run_ops(rowan, MESSAGE_DELETE, &op, 1, 0);
 }
