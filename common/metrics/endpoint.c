@@ -89,20 +89,17 @@ static void print_process(FILE *out)
 /* NULL: no memory. */
 static char *print_all(const struct metrics *metrics, size_t *bytes)
 {
-    size_t own_bytes;
-    char *text = NULL, *own = metrics_text(metrics, &own_bytes);
-    FILE *out = own ? open_memstream(&text, bytes) : NULL;
-    if (out) {
-        fwrite(own, 1, own_bytes, out);
-        print_process(out);
-        const bool failed = ferror(out);
-        if (fclose(out) != 0 || failed) {
-            free(text);
-            text = NULL;
-        }
-    }
-    free(own);
-    return text;
+    char *text = NULL;
+    FILE *out = open_memstream(&text, bytes);
+    if (!out)
+        return NULL;
+    metrics_print(metrics, out);
+    print_process(out);
+    const bool failed = ferror(out);
+    if (fclose(out) == 0 && !failed)
+        return text;
+    free(text);
+    return NULL;
 }
 
 static enum MHD_Result respond(struct MHD_Connection *connection, unsigned status, char *text,

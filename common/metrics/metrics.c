@@ -5,8 +5,6 @@
  */
 #include "common/metrics/metrics.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -157,22 +155,12 @@ static void print_metric(FILE *out, const struct metrics *metrics, const struct 
     }
 }
 
-char *metrics_text(const struct metrics *metrics, size_t *bytes)
+void metrics_print(const struct metrics *metrics, FILE *out)
 {
-    char *text = NULL;
-    FILE *out = open_memstream(&text, bytes);
-    if (!out)
-        return NULL;
     for (uint32_t set = 0; set < metrics->count; set++) {
         for (uint32_t row = 0; row < metrics->sets[set].count; row++) {
             if (!name_is_shown(metrics, set, row))
                 print_metric(out, metrics, &metrics->sets[set].rows[row]);
         }
     }
-    const bool failed = ferror(out);
-    if (fclose(out) != 0 || failed) {
-        free(text);
-        return NULL;
-    }
-    return text;
 }

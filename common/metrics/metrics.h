@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/metrics/counter.h"
 
@@ -69,8 +70,7 @@ static inline bool metrics_asked(const struct metrics *metrics)
 }
 void metrics_answer(struct metrics *metrics, const char *why_not);
 
-/* metrics_text: all of it in Prometheus's text format (version 0.0.4), to be freed by the caller; *bytes without the NUL. Any
- * thread. NULL: no memory. */
-char *metrics_text(const struct metrics *metrics, size_t *bytes);
+/* metrics_print: all of it in Prometheus's text format (version 0.0.4). Any thread. */
+void metrics_print(const struct metrics *metrics, FILE *out);
 
 #endif

@@ -38,8 +38,11 @@ static void on_answer(void *context)
 static char *text_of(void)
 {
     size_t bytes;
-    char *text = metrics_text(&metrics, &bytes);
-    assert_non_null(text);
+    char *text;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    metrics_print(&metrics, out);
+    assert_int_equal(fclose(out), 0);
     assert_int_equal(strlen(text), bytes);
     return text;
 }
