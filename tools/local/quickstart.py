@@ -33,12 +33,6 @@ CLUSTER = {
 }
 LOAD = {"profile": "zippydb", "records": 1_000_000, "threads": 2, "depth": 64}
 
-# Nothing is cleaned up yet, so the PM must hold every write of the run: the records, and half of
-# what workload a does, at more operations a second than two cores can do.
-BYTES_A_WRITE = 160  # entries of 128 B and of 192 B
-WRITES_A_SECOND = 600_000
-PM_SPARE_BYTES = 512 << 20
-
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
@@ -93,12 +87,6 @@ def local(action, directory, *arguments, out=sys.stderr):
 
 def flags(**settings):
     return [word for name, value in settings.items() for word in ("--" + name, str(value))]
-
-
-def pm_bytes(seconds):
-    wanted = (LOAD["records"] + int(seconds * WRITES_A_SECOND)) * BYTES_A_WRITE
-    segment = 4 << 20
-    return (wanted + PM_SPARE_BYTES) // segment * segment
 
 
 def run_phase(directory, workload, seconds):
@@ -158,8 +146,7 @@ def run(options, directory):
     say("quickstart: building (build/release)")
     build()
     say(f"quickstart: built after {time.monotonic() - began:.0f} s; starting the cluster")
-    if local("start", directory, *flags(fabric=options.fabric, **CLUSTER),
-             "--pm-bytes", str(pm_bytes(options.seconds))) != 0:  # fmt: skip
+    if local("start", directory, *flags(fabric=options.fabric, **CLUSTER)) != 0:
         raise Failure("the cluster did not start (the reason is above)")
     phases = []
     for workload in WORKLOADS:
