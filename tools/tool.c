@@ -65,42 +65,45 @@ bool tool_parse_number(const char *text, double least, double most, double *out)
 int tool_print_json(json_t *object)
 {
     if (!object)
-        return ROWAN_ENOMEM;
-    const int failed = json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) != 0 ||
-                       putchar('\n') == EOF;
+        return tool_failed("standard output", ROWAN_ENOMEM);
+    const bool failed = json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) != 0 ||
+                        putchar('\n') == EOF;
     json_decref(object);
-    return failed ? ROWAN_EIO : 0;
+    return failed ? tool_failed("standard output", ROWAN_EIO) : EXIT_DONE;
 }
 
 /* --- progress --- */
 
-void progress_init(struct progress *progress, uint64_t now_ns)
+static uint64_t next_ns; /* 0: nobody has asked yet */
+
+bool progress_due(uint64_t now_ns)
 {
-    progress->live = isatty(STDERR_FILENO);
-    progress->next_ns = now_ns + (progress->live ? LIVE_LINE_NS : SPARSE_LINE_NS);
+    const bool due = next_ns > 0 && now_ns >= next_ns;
+
+    if (due || next_ns == 0)
+        next_ns = now_ns + (isatty(STDERR_FILENO) ? LIVE_LINE_NS : SPARSE_LINE_NS);
+    return due;
 }
 
-bool progress_due(struct progress *progress, uint64_t now_ns)
+static void erase_line(void)
 {
-    if (now_ns < progress->next_ns)
-        return false;
-    progress->next_ns = now_ns + (progress->live ? LIVE_LINE_NS : SPARSE_LINE_NS);
-    return true;
+    if (isatty(STDERR_FILENO))
+        fputs("\r\x1b[K", stderr);
 }
 
-void progress_line(const struct progress *progress, const char *format, ...)
+void progress_line(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    progress_end(progress);
+    erase_line();
     vfprintf(stderr, format, arguments);
-    if (!progress->live)
+    if (!isatty(STDERR_FILENO))
         fputc('\n', stderr);
     va_end(arguments);
 }
 
-void progress_end(const struct progress *progress)
+void progress_end(void)
 {
-    if (progress->live)
-        fputs("\r\x1b[K", stderr);
+    erase_line();
+    next_ns = 0;
 }

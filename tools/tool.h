@@ -25,19 +25,13 @@ int tool_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool tool_parse_number(const char *text, double least, double most, double *out);
 
 /* The one object of --json on standard output, with a newline, not flushed; ends the caller's reference. NULL: it
- * could not be made. Errors: ROWAN_ENOMEM, ROWAN_EIO. */
+ * could not be made. Returns an exit code, EXIT_FAILED after a sentence. */
 int tool_print_json(json_t *object);
 
 /* The progress line on standard error: overwritten in place on a terminal, else printed now and then.
- * progress_due: true when it is time for one. */
-struct progress {
-    uint64_t next_ns;
-    bool live;
-};
-void progress_init(struct progress *progress, uint64_t now_ns);
-bool progress_due(struct progress *progress, uint64_t now_ns);
-void progress_line(const struct progress *progress, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-void progress_end(const struct progress *progress);
+ * progress_due: true when it is time for one; the first call, and that after progress_end, begins the wait for it. */
+bool progress_due(uint64_t now_ns);
+void progress_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void progress_end(void);
 
 #endif

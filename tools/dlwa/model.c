@@ -54,11 +54,10 @@ static int print_json(const struct dlwa_settings *settings, const struct figure 
         json_array_append_new(rows,
                               json_pack("{s:i, s:f, s:f}", "streams", (int)figure->streams[i], "64",
                                         figure->ratios[0][i], "128", figure->ratios[1][i]));
-    const int error = tool_print_json(
-        json_pack("{s:i, s:i, s:{s:i, s:f, s:f}, s:o}", "dimms", (int)settings->dimms, "open_lines",
-                  (int)settings->dimms * WEAR_LINES_PER_DIMM, "paper", "streams", PAPER_STREAMS,
-                  "64", paper[0], "128", paper[1], "rows", rows));
-    return error ? tool_failed("standard output", error) : EXIT_DONE;
+    return tool_print_json(json_pack("{s:i, s:i, s:{s:i, s:f, s:f}, s:o}", "dimms",
+                                     (int)settings->dimms, "open_lines",
+                                     (int)settings->dimms * WEAR_LINES_PER_DIMM, "paper", "streams",
+                                     PAPER_STREAMS, "64", paper[0], "128", paper[1], "rows", rows));
 }
 
 static void print_text(const struct dlwa_settings *settings, const struct figure *figure)

@@ -137,9 +137,8 @@ static int print_json(const struct dlwa_settings *settings, const struct dlwa_sa
 
     for (uint32_t i = 0; i < sample->count; i++)
         json_array_append_new(rows, row_json(settings, sample->unit, &sample->rows[i]));
-    const int error = tool_print_json(
+    return tool_print_json(
         json_pack("{s:o, s:o}", "rows", rows, "total", row_json(settings, sample->unit, &sum)));
-    return error ? tool_failed("standard output", error) : EXIT_DONE;
 }
 
 static const char *ratio_text(uint64_t request_bytes, uint64_t media_bytes, char text[16])

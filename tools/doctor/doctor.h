@@ -63,7 +63,7 @@ void doctor_say(struct doctor *doctor, enum verdict verdict, unsigned blocks, co
 /* The fabrics, of those asked for, that no check blocks. */
 unsigned doctor_fit(const struct doctor *doctor);
 
-/* On standard output. Errors: ROWAN_EIO ENOMEM. */
+/* On standard output. They return an exit code. */
 int report_text(const struct doctor *doctor);
 int report_json(const struct doctor *doctor);
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "client/rowan.h"
-#include "common/base/error.h"
 #include "tools/rowan-ycsb/report.h"
 #include "tools/rowan-ycsb/runs.h"
 #include "tools/tool.h"
@@ -80,21 +79,19 @@ static void print_table(const json_t *comparison, const char *const paths[2])
 int compare_run(const char *const paths[2], bool json)
 {
     json_t *a = runs_load(paths[0]), *b = a ? runs_load(paths[1]) : NULL;
-    int error = 0;
+    int code = b ? EXIT_DONE : EXIT_FAILED;
 
     if (b) {
         json_t *comparison =
             json_pack("{s:o, s:o}", "settings", differences(a, b), "figures", figures(a, b));
 
-        if (!comparison)
-            error = ROWAN_ENOMEM;
-        else if (json)
-            error = tool_print_json(json_incref(comparison));
-        else
+        if (comparison && !json)
             print_table(comparison, paths);
+        else
+            code = tool_print_json(json_incref(comparison));
         json_decref(comparison);
     }
     json_decref(a);
     json_decref(b);
-    return error ? tool_failed("compare", error) : b ? EXIT_DONE : EXIT_FAILED;
+    return code;
 }

@@ -109,7 +109,7 @@ static int post(struct ycsb_lane *lane, struct ycsb_slot *slot)
                                on_completion, slot);
     if (error == ROWAN_EAGAIN)
         return error;
-    lane->result->sent[slot->request] += error == 0;
+    lane->result->counts.sent[slot->request] += error == 0;
     slot->status = error;
     if (error)
         push(&lane->done, slot);
@@ -199,30 +199,30 @@ static void count_request(struct ycsb_lane *lane, const struct ycsb_slot *slot, 
     lane->settled++;
     if (!ok)
         return;
-    lane->result->answered[slot->request]++;
+    lane->result->counts.answered[slot->request]++;
     if (slot->start_ns < lane->count_ns) {
-        lane->result->warm_up[kind]++;
+        lane->result->counts.warm_up[kind]++;
         return;
     }
-    lane->result->not_found += slot->status == ROWAN_ENOTFOUND;
+    lane->result->counts.not_found += slot->status == ROWAN_ENOTFOUND;
     histogram_add(&lane->result->latencies[kind], now_ns - slot->request_ns);
 }
 
 /* The operation has ended with this request. */
 static void count(struct ycsb_lane *lane, const struct ycsb_slot *slot, bool ok, uint64_t now_ns)
 {
-    struct run_result *result = lane->result;
+    struct run_counts *counts = &lane->result->counts;
 
     if (!ok) {
-        result->errors++;
-        result->errors_by[-slot->status % RUN_ERRORS]++;
+        counts->errors++;
+        counts->errors_by[-slot->status % RUN_ERRORS]++;
     } else if (slot->start_ns < lane->count_ns) {
-        result->warm_up_operations++;
-        result->warm_up[RUN_RMW] += slot->kind == RUN_RMW;
+        counts->warm_up_operations++;
+        counts->warm_up[RUN_RMW] += slot->kind == RUN_RMW;
     } else {
-        result->operations++;
+        counts->operations++;
         if (slot->kind == RUN_RMW)
-            histogram_add(&result->latencies[RUN_RMW], now_ns - slot->start_ns);
+            histogram_add(&lane->result->latencies[RUN_RMW], now_ns - slot->start_ns);
     }
 }
 
@@ -293,29 +293,17 @@ static void set_work(struct ycsb_lane *lane, const struct run_options *options, 
                      : UINT64_MAX;
 }
 
-static void set_mix(struct ycsb_lane *lane, const struct run_mix *mix)
-{
-    const double fractions[RUN_KINDS] = {
-        [RUN_PUT] = mix->puts,
-        [RUN_GET] = 1 - mix->puts - mix->inserts - mix->rmws,
-        [RUN_INSERT] = mix->inserts,
-        [RUN_RMW] = mix->rmws,
-    };
-    double sum = 0;
-
-    for (int kind = 0; kind < RUN_KINDS; kind++) {
-        sum += fractions[kind];
-        lane->below[kind] = (uint64_t)(sum * 4294967296.0 + 0.5);
-    }
-}
-
 int lane_init(struct ycsb_lane *lane, const struct run_options *options, uint32_t index)
 {
     uint32_t value_bytes = (options->profile->max_value_bytes + 63) & ~UINT32_C(63);
 
     lane->options = options;
     set_work(lane, options, index);
-    set_mix(lane, &options->mix);
+    double sum = 0;
+    for (int kind = 0; kind < RUN_KINDS; kind++) {
+        sum += options->mix[kind];
+        lane->below[kind] = (uint64_t)(sum * 4294967296.0 + 0.5);
+    }
     lane->salt = workload_mix(options->choice.seed,
                               (uint64_t)options->share * RUN_MAX_CONNECTIONS + index + 1);
     if (options->rate > 0)

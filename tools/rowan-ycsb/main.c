@@ -22,9 +22,10 @@ static int run(const struct settings *settings, const struct run_options *option
     if (!result)
         return tool_failed("run", ROWAN_ENOMEM);
     error = runner_run(options, result);
-    if (!error)
-        error = report_print(report_make(options, &cluster, result), settings->json);
-    int code = error ? tool_failed("run", error) : result->errors ? EXIT_FAILED : EXIT_DONE;
+    int code = error ? tool_failed("run", error)
+                     : report_print(report_make(options, &cluster, result), settings->json);
+    if (result->counts.errors)
+        code = EXIT_FAILED;
 
     free(result);
     return code;
@@ -35,10 +36,10 @@ static int run_prepared(const struct settings *settings, struct run_options *opt
 {
     int error = 0, code;
 
-    if (options->mix.inserts > 0)
+    if (options->mix[RUN_INSERT] > 0)
         options->choice.inserts = inserts_create(options->choice.records + options->share,
                                                  options->shares, WORKLOAD_MAX_RECORDS);
-    if (options->mix.inserts > 0 && !options->choice.inserts)
+    if (options->mix[RUN_INSERT] > 0 && !options->choice.inserts)
         return tool_failed("inserts", ROWAN_ENOMEM);
     if (*settings->acked)
         error = acked_open(settings->acked, options->profile->name, &options->acked_fd);

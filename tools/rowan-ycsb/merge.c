@@ -135,12 +135,9 @@ static int finish(json_t *merged, const struct span *span, int count, bool json)
                   (json_int_t)span->first_ms, "ended_ms", (json_int_t)span->last_ms, "seconds",
                   (span->last_ms - span->first_ms) / 1000, "overlap_seconds", overlap_ms / 1000);
 
-    json_object_update(merged, times);
-    json_decref(times);
+    json_object_update_new(merged, times);
     json_object_del(merged, "share");
-    int error = report_print(json_incref(merged), json);
-
-    return error ? tool_failed("merge", error) : EXIT_DONE;
+    return report_print(json_incref(merged), json);
 }
 
 int merge_run(int count, char **paths, bool json)

@@ -95,37 +95,41 @@ json_t *report_kind(const struct histogram *histogram)
     return object;
 }
 
-static json_t *errors_json(const struct run_result *result)
+static void set_number(json_t *object, const char *key, uint64_t number)
+{
+    json_object_set_new(object, key, json_integer((json_int_t)number));
+}
+
+static json_t *errors_json(const struct run_counts *counts)
 {
     json_t *object = json_object();
 
     for (int i = 0; i < RUN_ERRORS; i++) {
-        if (result->errors_by[i])
-            json_object_set_new(object, error_name(-i),
-                                json_integer((json_int_t)result->errors_by[i]));
+        if (counts->errors_by[i])
+            set_number(object, error_name(-i), counts->errors_by[i]);
     }
     return object;
 }
 
-static json_t *requests_json(const struct run_result *result)
+static json_t *requests_json(const struct run_counts *counts)
 {
     json_t *object = json_object();
 
     for (int i = 0; i < RUN_REQUESTS; i++)
         json_object_set_new(object, run_kinds[i],
-                            json_pack("{s:I, s:I}", "sent", (json_int_t)result->sent[i], "answered",
-                                      (json_int_t)result->answered[i]));
+                            json_pack("{s:I, s:I}", "sent", (json_int_t)counts->sent[i], "answered",
+                                      (json_int_t)counts->answered[i]));
     return object;
 }
 
-static json_t *warm_up_json(const struct run_result *result)
+static json_t *warm_up_json(const struct run_counts *counts)
 {
-    json_t *object = json_pack("{s:I}", "operations", (json_int_t)result->warm_up_operations);
+    json_t *object = json_object();
 
+    set_number(object, "operations", counts->warm_up_operations);
     for (int kind = 0; kind < RUN_KINDS; kind++) {
-        if (result->warm_up[kind])
-            json_object_set_new(object, run_kinds[kind],
-                                json_integer((json_int_t)result->warm_up[kind]));
+        if (counts->warm_up[kind])
+            set_number(object, run_kinds[kind], counts->warm_up[kind]);
     }
     return object;
 }
@@ -146,15 +150,14 @@ static json_t *settings_json(const struct run_options *options,
         options->hashed ? "hashed"
         : options->load ? "sequential"
                         : distributions[choice->by],
-        "threads", (int)options->threads, "connections", (int)options->connections, "depth",
-        (int)options->session.depth, "rate", options->rate, "seed", (json_int_t)choice->seed,
-        "share", share, "warm_up_seconds", (double)options->warm_up_ns / 1e9, "fabric",
-        cluster->fabric, "durability", cluster->durability, "servers", (int)cluster->servers,
-        "replicas", (int)cluster->replicas, "shards", (int)cluster->shards);
+        "threads", options->threads, "connections", options->connections, "depth",
+        options->session.depth, "rate", options->rate, "seed", (json_int_t)choice->seed, "share",
+        share, "warm_up_seconds", (double)options->warm_up_ns / 1e9, "fabric", cluster->fabric,
+        "durability", cluster->durability, "servers", cluster->servers, "replicas",
+        cluster->replicas, "shards", cluster->shards);
 
     if (moves)
-        json_object_set_new(object, "hot_moves_ms",
-                            json_integer((json_int_t)(choice->hot_moves_ns / NS_PER_MS)));
+        set_number(object, "hot_moves_ms", choice->hot_moves_ns / NS_PER_MS);
     if (hotspot) {
         json_object_set_new(object, "hot_fraction", json_real(choice->hot_fraction));
         json_object_set_new(object, "hot_operations", json_real(choice->hot_operations));
@@ -165,23 +168,23 @@ static json_t *settings_json(const struct run_options *options,
 json_t *report_make(const struct run_options *options, const struct report_cluster *cluster,
                     const struct run_result *result)
 {
+    const struct run_counts *counts = &result->counts;
     double seconds = (double)result->run_ns / 1e9;
     json_t *object = settings_json(options, cluster);
     json_t *figures =
         json_pack("{s:f, s:I, s:f, s:I, s:o, s:I, s:o, s:o, s:I, s:I}", "seconds", seconds,
-                  "operations", (json_int_t)result->operations, "ops_per_second",
-                  result->run_ns ? (double)result->operations / seconds : 0.0, "errors",
-                  (json_int_t)result->errors, "errors_by_name", errors_json(result), "not_found",
-                  (json_int_t)result->not_found, "requests", requests_json(result), "warm_up",
-                  warm_up_json(result), "started_ms", (json_int_t)result->started_ms, "ended_ms",
+                  "operations", (json_int_t)counts->operations, "ops_per_second",
+                  result->run_ns ? (double)counts->operations / seconds : 0.0, "errors",
+                  (json_int_t)counts->errors, "errors_by_name", errors_json(counts), "not_found",
+                  (json_int_t)counts->not_found, "requests", requests_json(counts), "warm_up",
+                  warm_up_json(counts), "started_ms", (json_int_t)result->started_ms, "ended_ms",
                   (json_int_t)result->ended_ms);
 
-    if (!object || !figures || json_object_update(object, figures) != 0) {
+    if (json_object_update_new(object, figures) != 0) {
         json_decref(object);
-        object = NULL;
+        return NULL;
     }
-    json_decref(figures);
-    for (int kind = 0; object && kind < RUN_KINDS; kind++) {
+    for (int kind = 0; kind < RUN_KINDS; kind++) {
         if (result->latencies[kind].count)
             json_object_set_new(object, run_kinds[kind], report_kind(&result->latencies[kind]));
     }
@@ -238,7 +241,7 @@ static void print_errors(const json_t *run)
     }
 }
 
-static int print_table(const json_t *run)
+static void print_table(const json_t *run)
 {
     print_settings(run);
     printf("\n%-6s %12s", "", "operations");
@@ -261,15 +264,13 @@ static int print_table(const json_t *run)
         printf(", %.0f reads found nothing", report_number(run, "not_found"));
     putchar('\n');
     print_errors(run);
-    return ferror(stdout) || fflush(stdout) != 0 ? ROWAN_EIO : 0;
 }
 
 int report_print(json_t *run, bool json)
 {
     if (json || !run)
         return tool_print_json(run);
-    int error = print_table(run);
-
+    print_table(run);
     json_decref(run);
-    return error;
+    return EXIT_DONE;
 }

@@ -37,7 +37,7 @@ json_t *report_make(const struct run_options *options, const struct report_clust
 json_t *report_kind(const struct histogram *histogram);
 
 /* Prints a run's JSON, or a table of it, to standard output; ends the caller's reference. NULL: it could
- * not be made. Errors: ROWAN_EIO, ROWAN_ENOMEM. */
+ * not be made. Returns an exit code. */
 int report_print(json_t *run, bool json);
 
 /* A number or a text of a JSON object; 0 or "" if it has none. */

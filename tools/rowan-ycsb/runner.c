@@ -107,9 +107,10 @@ static int turn(struct ycsb_worker *worker, uint64_t *now_ns)
         moved += error;
     }
     atomic_store_explicit(&worker->completed,
-                          worker->result.operations + worker->result.warm_up_operations,
+                          worker->result.counts.operations +
+                              worker->result.counts.warm_up_operations,
                           memory_order_relaxed);
-    atomic_store_explicit(&worker->failed, worker->result.errors, memory_order_relaxed);
+    atomic_store_explicit(&worker->failed, worker->result.counts.errors, memory_order_relaxed);
     return moved;
 }
 
@@ -204,7 +205,7 @@ static void *run_worker(void *argument)
 /* --- all threads --- */
 
 static void show(const struct run_options *options, struct ycsb_worker *workers,
-                 struct ycsb_crew *crew, const struct progress *progress, uint64_t run_ns)
+                 struct ycsb_crew *crew, uint64_t run_ns)
 {
     uint64_t completed = 0, failed = 0;
     uint64_t whole = options->operations;
@@ -221,7 +222,7 @@ static void show(const struct run_options *options, struct ycsb_worker *workers,
     double percent = whole ? 100 * (double)completed / (double)whole
                            : 100 * (double)run_ns / (double)(options->warm_up_ns + options->run_ns);
 
-    progress_line(progress, "%s: %3.0f %%, %.0f s, %llu operations, %.0f a second, %llu errors",
+    progress_line("%s: %3.0f %%, %.0f s, %llu operations, %.0f a second, %llu errors",
                   options->name, percent, (double)run_ns / 1e9, (unsigned long long)completed, rate,
                   (unsigned long long)failed);
     crew->shown_operations = completed;
@@ -256,9 +257,8 @@ static void supervise(const struct run_options *options, struct ycsb_worker *wor
 {
     struct clock *clock = clock_system();
     uint64_t next_ns = crew->count_ns + NS_PER_S;
-    struct progress progress;
 
-    progress_init(&progress, crew->start_ns);
+    progress_due(crew->start_ns);
     while (crew->running > 0) {
         struct timespec until;
 
@@ -273,10 +273,10 @@ static void supervise(const struct run_options *options, struct ycsb_worker *wor
             begin_interval(crew, now_ns);
             next_ns = now_ns + NS_PER_S;
         }
-        if (crew->running > 0 && progress_due(&progress, now_ns))
-            show(options, workers, crew, &progress, now_ns - crew->start_ns);
+        if (crew->running > 0 && progress_due(now_ns))
+            show(options, workers, crew, now_ns - crew->start_ns);
     }
-    progress_end(&progress);
+    progress_end();
 }
 
 /* Milliseconds since 1970. */
@@ -315,24 +315,14 @@ static int gather(const struct run_options *options, const struct ycsb_worker *w
                   struct ycsb_crew *crew, struct run_result *out)
 {
     for (uint32_t i = 0; i < options->threads; i++) {
-        const struct run_result *one = &workers[i].result;
+        const uint64_t *one = (const uint64_t *)&workers[i].result.counts;
 
         if (workers[i].error)
             return workers[i].error;
         if (workers[i].end_ns > crew->to_ns)
             crew->to_ns = workers[i].end_ns;
-        for (int error = 0; error < RUN_ERRORS; error++)
-            out->errors_by[error] += one->errors_by[error];
-        for (int kind = 0; kind < RUN_KINDS; kind++)
-            out->warm_up[kind] += one->warm_up[kind];
-        for (int request = 0; request < RUN_REQUESTS; request++) {
-            out->sent[request] += one->sent[request];
-            out->answered[request] += one->answered[request];
-        }
-        out->operations += one->operations;
-        out->warm_up_operations += one->warm_up_operations;
-        out->not_found += one->not_found;
-        out->errors += one->errors;
+        for (size_t count = 0; count < sizeof out->counts / sizeof *one; count++)
+            ((uint64_t *)&out->counts)[count] += one[count];
     }
     out->run_ns = crew->to_ns - crew->count_ns;
     out->ended_ms = out->started_ms + out->run_ns / NS_PER_MS;

@@ -21,17 +21,12 @@ enum { RUN_REQUESTS = RUN_GET + 1 }; /* those kinds that are sent */
 
 enum { RUN_MAX_THREADS = 256, RUN_MAX_LANES = 256, RUN_MAX_CONNECTIONS = 4096, RUN_ERRORS = 64 };
 
-/* Of the operations, as fractions; the rest are gets. */
-struct run_mix {
-    double puts, inserts, rmws;
-};
-
 struct run_options {
     struct rowan_options session; /* of each connection */
     const char *name;             /* of the workload, for the progress line */
     const struct profile *profile;
-    bool load, hashed; /* load: each record of this share once, in order or permuted */
-    struct run_mix mix;
+    bool load, hashed;     /* load: each record of this share once, in order or permuted */
+    double mix[RUN_KINDS]; /* of the operations, as fractions; load puts only */
     struct choice choice;
     uint64_t operations;    /* 0: as many as the time allows; those of the warm-up do not count */
     uint64_t run_ns;        /* 0: as long as the operations take; from the end of the warm-up */
@@ -44,18 +39,23 @@ struct run_options {
     struct hdr_log *log;  /* NULL: none */
 };
 
-struct run_result {
-    struct histogram
-        latencies[RUN_KINDS];       /* of what was not an error; puts and gets: also those within
-                                              read-modify-writes, as YCSB has it */
+/* All of them uint64_t: runner.c adds them up by that. */
+struct run_counts {
     uint64_t operations;            /* completed without an error; a read-modify-write is one */
     uint64_t not_found;             /* gets of those that found nothing */
     uint64_t errors;                /* operations, also of the warm-up */
     uint64_t errors_by[RUN_ERRORS]; /* by -code */
     uint64_t warm_up_operations, warm_up[RUN_KINDS];     /* likewise, that began in the warm-up */
     uint64_t sent[RUN_REQUESTS], answered[RUN_REQUESTS]; /* all, also of the warm-up */
-    uint64_t run_ns;                                     /* without the warm-up */
-    uint64_t started_ms, ended_ms;                       /* of what is counted; since the epoch */
+};
+
+struct run_result {
+    struct histogram
+        latencies[RUN_KINDS]; /* of what was not an error; puts and gets: also those within
+                                              read-modify-writes, as YCSB has it */
+    struct run_counts counts;
+    uint64_t run_ns;               /* without the warm-up */
+    uint64_t started_ms, ended_ms; /* of what is counted; since the epoch */
 };
 
 /* runner_run: with a progress line on standard error. Errors (nothing ran): what opening a session

@@ -1,7 +1,8 @@
 /* Reads the JSON of a run and checks the parts that others rely on. */
 #include "tools/rowan-ycsb/runs.h"
 
-#include <stdlib.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "tools/rowan-ycsb/report.h"
@@ -67,36 +68,22 @@ json_t *runs_load(const char *path)
     return NULL;
 }
 
-/* One bucket at *text, behind a space. */
-static bool parse_bucket(const char **text, struct histogram *out)
-{
-    char *end;
-    unsigned long long bucket = strtoull(*text + 1, &end, 10);
-
-    if (**text != ' ' || *end != ':' || bucket >= HISTOGRAM_BUCKETS)
-        return false;
-    unsigned long long count = strtoull(end + 1, &end, 10);
-
-    if (count > INT64_MAX - out->count)
-        return false;
-    out->buckets[bucket] += count;
-    out->count += count;
-    *text = end;
-    return true;
-}
-
 bool runs_histogram(const json_t *kind, struct histogram *out)
 {
     const char *text = report_text(kind, "histogram");
-    char *end;
+    unsigned long long bucket, count;
+    int bytes = 0;
 
     histogram_reset(out);
-    out->max = strtoull(text, &end, 10);
-    if (end == text)
+    /* 19 digits fit any counter; more are damage. */
+    if (sscanf(text, "%19" SCNu64 "%n", &out->max, &bytes) != 1)
         return false;
-    for (text = end; *text;) {
-        if (!parse_bucket(&text, out))
+    while (*(text += bytes)) {
+        if (*text != ' ' || sscanf(text, " %19llu:%19llu%n", &bucket, &count, &bytes) != 2 ||
+            bucket >= HISTOGRAM_BUCKETS || count > INT64_MAX - out->count)
             return false;
+        out->buckets[bucket] += count;
+        out->count += count;
     }
     return true;
 }

@@ -15,16 +15,16 @@ enum { SEQUENTIAL };
 /* YCSB's core workloads; load is its load phase. */
 static const struct workload {
     const char *name;
-    struct run_mix mix;
+    double mix[RUN_KINDS];
     bool load;
     enum choice_by by;
 } workloads[] = {
-    {.name = "load", .mix = {.puts = 1}, .load = true},
-    {.name = "a", .mix = {.puts = 0.5}},
-    {.name = "b", .mix = {.puts = 0.05}},
-    {.name = "c"},
-    {.name = "d", .mix = {.inserts = 0.05}, .by = CHOOSE_LATEST},
-    {.name = "f", .mix = {.rmws = 0.5}},
+    {.name = "load", .mix = {[RUN_PUT] = 1}, .load = true},
+    {.name = "a", .mix = {[RUN_PUT] = 0.5, [RUN_GET] = 0.5}},
+    {.name = "b", .mix = {[RUN_PUT] = 0.05, [RUN_GET] = 0.95}},
+    {.name = "c", .mix = {[RUN_GET] = 1}},
+    {.name = "d", .mix = {[RUN_INSERT] = 0.05, [RUN_GET] = 0.95}, .by = CHOOSE_LATEST},
+    {.name = "f", .mix = {[RUN_RMW] = 0.5, [RUN_GET] = 0.5}},
 };
 
 #define FIELD(name) offsetof(struct settings, name)
@@ -95,15 +95,6 @@ const struct config_spec settings_spec = {
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],
 };
-
-static const struct workload *find_workload(const char *name)
-{
-    for (size_t i = 0; i < sizeof workloads / sizeof workloads[0]; i++) {
-        if (strcmp(workloads[i].name, name) == 0)
-            return &workloads[i];
-    }
-    return NULL;
-}
 
 /* How long to run, and what of it counts. */
 static int apply_length(const struct settings *settings, struct run_options *out)
@@ -180,18 +171,21 @@ void settings_session(const struct settings *settings, struct rowan_options *out
 
 int settings_apply(const struct settings *settings, struct run_options *out)
 {
-    const struct workload *workload = find_workload(settings->workload);
+    const struct workload *workload = workloads,
+                          *end = workload + sizeof workloads / sizeof *workload;
 
+    while (workload < end && strcmp(workload->name, settings->workload) != 0)
+        workload++;
     if (strcmp(settings->workload, "e") == 0)
         return tool_usage("workload e is made of scans, which Rowan-KV does not have");
-    if (!workload)
+    if (workload == end)
         return tool_usage("--workload is load, a, b, c, d or f");
     *out = (struct run_options){.name = workload->name,
                                 .load = workload->load,
                                 .hashed = workload->load && settings->order != SEQUENTIAL,
-                                .mix = workload->mix,
                                 .rate = (double)settings->rate,
                                 .acked_fd = -1};
+    memcpy(out->mix, workload->mix, sizeof out->mix);
     int code = apply_threads(settings, out);
 
     if (code == EXIT_DONE)

@@ -65,7 +65,7 @@ static int set_bytes(json_t *object, const char *name, const char *bytes, size_t
     return json_object_set_new(object, hex_name, hexadecimal((const uint8_t *)bytes, count));
 }
 
-/* `value` may be NULL. Returns 0 or ROWAN_EIO. */
+/* `value` may be NULL. Returns an exit code. */
 static int print_outcome(const char *key, int error, uint64_t version, const char *value,
                          size_t value_bytes)
 {
@@ -76,29 +76,20 @@ static int print_outcome(const char *key, int error, uint64_t version, const cha
         bad |= json_object_set_new(object, "version", json_integer((json_int_t)version));
     if (value)
         bad |= set_bytes(object, "value", value, value_bytes);
-    if (!bad)
-        return tool_print_json(object);
-    json_decref(object);
-    return ROWAN_EIO;
+    return tool_print_json(bad ? NULL : object);
 }
 
-static int print_value(const char *value, size_t bytes)
-{
-    if (fwrite(value, 1, bytes, stdout) != bytes ||
-        (isatty(STDOUT_FILENO) && fputc('\n', stdout) == EOF))
-        return ROWAN_EIO;
-    return 0;
-}
-
-/* Prints the outcome, and returns the exit code. `value` is NULL where the command has none. */
+/* Prints the outcome, and returns the exit code. `value` is NULL where the command has none. What standard output does not
+ * take tool_main tells. */
 static int finish(const struct rowan_settings *settings, char **words, int error, uint64_t version,
                   const char *value, size_t bytes)
 {
-    if (settings->json && print_outcome(words[1], error, version, value, bytes))
-        error = ROWAN_EIO;
-    else if (!settings->json && value)
-        error = print_value(value, bytes);
-    return error ? failed(words[0], words[1], error) : EXIT_DONE;
+    int code = EXIT_DONE;
+    if (settings->json)
+        code = print_outcome(words[1], error, version, value, bytes);
+    else if (value && fwrite(value, 1, bytes, stdout) == bytes && isatty(STDOUT_FILENO))
+        putchar('\n');
+    return error ? failed(words[0], words[1], error) : code;
 }
 
 int command_get(const struct rowan_settings *settings, char **words)
@@ -113,8 +104,7 @@ int command_get(const struct rowan_settings *settings, char **words)
         uint64_t version = 0;
         int error = rowan_get(rowan, words[1], strlen(words[1]), value, ROWAN_MAX_VALUE_BYTES,
                               &bytes, &version);
-        code = error ? finish(settings, words, error, 0, NULL, 0)
-                     : finish(settings, words, 0, version, value, bytes);
+        code = finish(settings, words, error, version, error ? NULL : value, bytes);
         rowan_close(rowan);
     }
     free(value);
@@ -146,7 +136,7 @@ static int put_value(const struct rowan_settings *settings, char **words, const 
     uint64_t version = 0;
     int error = rowan_put(rowan, words[1], strlen(words[1]), value, bytes, &version);
     rowan_close(rowan);
-    return finish(settings, words, error, error ? 0 : version, NULL, 0);
+    return finish(settings, words, error, version, NULL, 0);
 }
 
 /* Without a third word the value is in value_file; a third word "-": on standard input. */

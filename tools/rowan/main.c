@@ -9,7 +9,7 @@
 #include "release.h"
 #include "tools/rowan/rowan.h"
 
-enum { OPEN_TIMEOUT_MS = 5000 };
+enum { OPEN_TIMEOUT_MS = 5000, TIMEOUT_MS = 10000, VERIFY_TIMEOUT_MS = 30000 };
 
 #define FIELD(name) offsetof(struct rowan_settings, name)
 
@@ -71,20 +71,19 @@ struct command {
     const char *name;
     int words; /* itself included */
     int more;  /* that it may have */
-    uint64_t timeout_ms;
     command_function *run;
 };
 
 static const struct command commands[] = {
-    {"get", 2, 0, 10000, command_get},         {"put", 3, 0, 10000, command_put},
-    {"del", 2, 0, 10000, command_del},         {"status", 1, 0, 10000, command_status},
-    {"shards", 1, 0, 10000, command_shards},   {"verify", 1, 0, 30000, command_verify},
-    {"add", 2, 0, 10000, command_plan},        {"drain", 2, 0, 10000, command_plan},
-    {"remove", 2, 0, 10000, command_plan},     {"move", 4, 0, 10000, command_move},
-    {"balance", 2, 0, 10000, command_balance}, {"split", 2, 1, 10000, command_split},
-    {"user", 2, 4, 10000, command_user},       {"login", 2, 0, 10000, command_login},
-    {"set", 1, 2, 10000, command_set},         {"top", 1, 0, 10000, command_top},
-    {"slow", 1, 0, 10000, command_slow},       {"trace", 2, 0, 10000, command_trace},
+    {"get", 2, 0, command_get},         {"put", 3, 0, command_put},
+    {"del", 2, 0, command_del},         {"status", 1, 0, command_status},
+    {"shards", 1, 0, command_shards},   {"verify", 1, 0, command_verify},
+    {"add", 2, 0, command_plan},        {"drain", 2, 0, command_plan},
+    {"remove", 2, 0, command_plan},     {"move", 4, 0, command_move},
+    {"balance", 2, 0, command_balance}, {"split", 2, 1, command_split},
+    {"user", 2, 4, command_user},       {"login", 2, 0, command_login},
+    {"set", 1, 2, command_set},         {"top", 1, 0, command_top},
+    {"slow", 1, 0, command_slow},       {"trace", 2, 0, command_trace},
 };
 
 uint64_t command_open_ms(const struct rowan_settings *settings)
@@ -131,7 +130,7 @@ static int run(void *of, int argc, char **argv)
     if (words > 1 && settings->timeout_ms > ROWAN_MAX_TIMEOUT_MS)
         return tool_usage("--timeout-ms: at most 60000 but for status, shards and verify");
     if (settings->timeout_ms == 0)
-        settings->timeout_ms = command->timeout_ms;
+        settings->timeout_ms = command->run == command_verify ? VERIFY_TIMEOUT_MS : TIMEOUT_MS;
     const int code = admin_find(&settings->access, managers);
     return code ? code : command->run(settings, argv); /* behind the words is a NULL */
 }

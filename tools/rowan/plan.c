@@ -38,10 +38,10 @@ static int print_outcome(const struct cluster_config *config, const Rowan__Plan 
     const struct share share = share_of(config, server);
     const bool member = cluster_member(config, server), wanted = cluster_wants(config, server);
     if (json)
-        return tool_print_json(json_pack(
-            "{s:I, s:i, s:b, s:b, s:i, s:i, s:i}", "term", (json_int_t)config->term, "server",
-            (int)server, "member", member, "draining", member && !wanted, "leads", (int)share.leads,
-            "backs", (int)share.backs, "fills", (int)share.fills));
+        return tool_print_json(json_pack("{s:I, s:i, s:b, s:b, s:i, s:i, s:i}", "term",
+                                         (json_int_t)config->term, "server", server, "member",
+                                         member, "draining", member && !wanted, "leads",
+                                         share.leads, "backs", share.backs, "fills", share.fills));
     if (!member)
         printf("server %u is no member of the cluster%s\n", server,
                wanted ? " yet: start it" : ", and may be none");
@@ -56,17 +56,15 @@ static int print_outcome(const struct cluster_config *config, const Rowan__Plan 
 
 static int wait_for(struct admin *admin, const Rowan__Plan *plan, under_way *goes_on)
 {
-    struct progress progress;
     char line[COMMAND_LINE_BYTES];
     int error = 0;
-    progress_init(&progress, clock_now_ns(clock_system()));
     while (!error && goes_on(admin_config(admin), plan, line)) {
         const uint64_t now_ns = clock_now_ns(clock_system());
-        if (progress_due(&progress, now_ns))
-            progress_line(&progress, "%s", line);
+        if (progress_due(now_ns))
+            progress_line("%s", line);
         error = admin_wait(admin, now_ns + NS_PER_S);
     }
-    progress_end(&progress);
+    progress_end();
     return error;
 }
 
@@ -103,16 +101,16 @@ int command_carry_out(const struct rowan_settings *settings, const char *command
         CONTROL_MESSAGE(PLAN, plan, (Rowan__Plan *)(uintptr_t)plan);
     struct admin *admin;
     char why[256];
-    int code = EXIT_DONE;
     if (command_connect(settings, command, &admin, NULL))
         return EXIT_FAILED;
     int error = admin_ask(admin, &message, settings->timeout_ms * NS_PER_MS, why, NULL);
     if (!error && settings->wait && goes_on)
         error = wait_for(admin, plan, goes_on);
-    if (!error && print)
-        error = print(admin_config(admin), plan, settings->json);
+    int code = EXIT_DONE;
     if (error)
         code = tool_say("%s: %s", command, error == ROWAN_EREFUSED ? why : error_sentence(error));
+    else if (print)
+        code = print(admin_config(admin), plan, settings->json);
     admin_close(admin);
     return code;
 }
@@ -158,10 +156,10 @@ static int print_move(const struct cluster_config *config, const Rowan__Plan *pl
     const bool moves = is_moving(config, plan, line);
     const bool there = shard && shard_names(shard, plan->to);
     if (json)
-        return tool_print_json(json_pack(
-            "{s:I, s:i, s:i, s:i, s:b, s:b, s:i}", "term", (json_int_t)config->term, "shard",
-            (int)plan->shard, "from", (int)plan->server, "to", (int)plan->to, "moving", moves,
-            "moved", there && !moves, "primary", shard ? (int)shard->primary : 0));
+        return tool_print_json(json_pack("{s:I, s:i, s:i, s:i, s:b, s:b, s:i}", "term",
+                                         (json_int_t)config->term, "shard", plan->shard, "from",
+                                         plan->server, "to", plan->to, "moving", moves, "moved",
+                                         there && !moves, "primary", shard ? shard->primary : 0));
     if (moves)
         printf("shard %u moves from server %u to %u\n", plan->shard, plan->server, plan->to);
     else if (there)
@@ -172,7 +170,7 @@ static int print_move(const struct cluster_config *config, const Rowan__Plan *pl
             "the move of shard %u has ended without server %u: one of the two servers failed, or "
             "was drained\n",
             plan->shard, plan->to);
-    return there ? 0 : ROWAN_EIO;
+    return there ? EXIT_DONE : tool_failed("move", ROWAN_EIO);
 }
 
 int command_move(const struct rowan_settings *settings, char **words)
@@ -201,8 +199,8 @@ static int print_split(const struct cluster_config *config, const Rowan__Plan *p
     const bool splits = is_splitting(config, plan, line);
     if (json)
         return tool_print_json(json_pack("{s:I, s:i, s:b, s:i}", "term", (json_int_t)config->term,
-                                         "shard", (int)plan->shard, "splitting", splits, "shards",
-                                         (int)config->served_count));
+                                         "shard", plan->shard, "splitting", splits, "shards",
+                                         config->served_count));
     printf("shard %u %s: %u shards are served\n", plan->shard,
            splits ? "is being split" : "is split", config->served_count);
     return 0;

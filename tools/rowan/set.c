@@ -121,9 +121,8 @@ static int run(struct request *request, const char *whom, uint32_t server)
     request->answers = request->settings->json ? json_array() : NULL;
     if (code == EXIT_DONE)
         code = ask_all(request);
-    if (request->answers && tool_print_json(json_pack("{s:o}", "settings", request->answers)) &&
-        code == EXIT_DONE)
-        code = tool_failed("set", ROWAN_EIO);
+    if (request->answers && tool_print_json(json_pack("{s:o}", "settings", request->answers)))
+        code = EXIT_FAILED;
     admin_close(request->admin);
     return code;
 }

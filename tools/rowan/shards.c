@@ -4,7 +4,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
-#include "tools/rowan/view.h"
+#include "tools/rowan/rowan.h"
 
 enum { HOT_LOAD = 100000 };
 
@@ -65,7 +65,7 @@ static void print_heat(const struct shard *shard, const Rowan__ShardStatus *lead
         printf(": as small as it gets");
 }
 
-static void print_shards(const struct view *view)
+static int print_shards(const struct view *view)
 {
     const struct cluster_config *config = view->status.config;
     char slots[24], primary[24], backups[64], filling[64], missing[64], objects[24], commit[24],
@@ -101,6 +101,7 @@ static void print_shards(const struct view *view)
            "what is\nat or below it, and in no segment, is dead. Missing at: backups that never "
            "got some "
            "committed versions,\nand are fetching them.\n");
+    return EXIT_DONE;
 }
 
 static int print_shards_json(const struct view *view)
@@ -122,63 +123,47 @@ static int print_shards_json(const struct view *view)
                 "{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:I, s:o, s:b, s:b, s:b, s:i, "
                 "s:f, s:i, s:f, s:o}",
                 "shard", shard->id, "first_slot", shard->first_slot, "last_slot", shard->last_slot,
-                "epoch", (int)shard->epoch, "primary", (int)shard->primary, "worker",
-                (int)shard->worker, "backups",
-                view_servers_json(shard->backups, shard->backup_count), "filling",
+                "epoch", shard->epoch, "primary", shard->primary, "worker", shard->worker,
+                "backups", view_servers_json(shard->backups, shard->backup_count), "filling",
                 view_servers_json(shard->filling, shard->filling_count), "objects", objects,
                 "commit", commit, "settled", (json_int_t)settled_at_all(view, shard), "missing_at",
                 view_servers_json(lacking, count), "recovering", view_is_recovering(view, shard),
                 "possibly_incomplete", shard->possibly_incomplete, "split",
-                shard->split != SPLIT_NONE, "moves_to", (int)shard->move_to, "load",
-                lead ? lead->load / CORE : 0, "hot_slot", lead ? (int)lead->hot_slot : 0,
-                "hot_load", lead ? lead->hot_load / CORE : 0, "hot_key", hot_key));
+                shard->split != SPLIT_NONE, "moves_to", shard->move_to, "load",
+                lead ? lead->load / CORE : 0, "hot_slot", lead ? lead->hot_slot : 0, "hot_load",
+                lead ? lead->hot_load / CORE : 0, "hot_key", hot_key));
     }
     return tool_print_json(
         json_pack("{s:I, s:o}", "term", (json_int_t)config->term, "shards", array));
-}
-
-static uint32_t count_recovering(const struct view *view)
-{
-    const struct cluster_config *config = view->status.config;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < config->shard_count; i++)
-        count += view_is_recovering(view, &config->shards[i]);
-    return count;
 }
 
 /* Until each shard is served: the configuration says by whom, the servers whether they do. */
 static int await_served(const struct rowan_settings *settings, const char *command,
                         struct view *view)
 {
-    struct progress progress;
     uint32_t left;
     int error = 0;
-    progress_init(&progress, clock_now_ns(clock_system()));
-    while (!error && (left = count_recovering(view)) > 0) {
+    while (!error && (left = view_count(view).recovering) > 0) {
         const uint64_t now_ns = clock_now_ns(clock_system());
-        if (progress_due(&progress, now_ns))
-            progress_line(&progress, "shards: %u of %u are recovering", left,
+        if (progress_due(now_ns))
+            progress_line("shards: %u of %u are recovering", left,
                           view->status.config->shard_count);
         (void)admin_wait(view->admin, now_ns + NS_PER_S / 10); /* what fails, fails below */
         admin_status_free(&view->status);
         error = view_look(settings, command, view);
     }
-    progress_end(&progress);
+    progress_end();
     return error;
 }
 
 int command_shards(const struct rowan_settings *settings, char **words)
 {
     struct view view;
-    int code = EXIT_DONE;
     if ((settings->wait && command_wait_whole(settings, words[0])) ||
         view_open(settings, words[0], &view) ||
         (settings->wait && await_served(settings, words[0], &view)))
         return EXIT_FAILED;
-    if (!settings->json)
-        print_shards(&view);
-    else if (print_shards_json(&view))
-        code = EXIT_FAILED;
+    const int code = settings->json ? print_shards_json(&view) : print_shards(&view);
     view_close(&view);
     return code;
 }

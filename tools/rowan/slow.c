@@ -6,7 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "proto/message.h"
-#include "tools/rowan/view.h"
+#include "tools/rowan/rowan.h"
 
 enum { SHOWN_ROWS = 20, KEY_BYTES = 32, STEPS_BYTES = 96 };
 
@@ -64,12 +64,12 @@ static const char *backups_text(const Rowan__SlowOperation *operation, char text
     return text;
 }
 
-static void print_rows(const struct row *rows, size_t count)
+static int print_rows(const struct row *rows, size_t count)
 {
     char queue[24], log[24], index[24], backups[STEPS_BYTES], key[KEY_BYTES + 4];
     if (count == 0) {
         puts("No operation was followed yet.");
-        return;
+        return EXIT_DONE;
     }
     printf("%9s  %-6s  %5s  %-13s  %8s  %6s  %8s  %8s  %-22s  %8s  %-12s  %s\n", "total us", "kind",
            "shard", "server:worker", "bytes", "age s", "queue", "log", "backups", "index", "status",
@@ -92,6 +92,7 @@ static void print_rows(const struct row *rows, size_t count)
            "until it was "
            "visible; total: until it was answered. Of each worker the slowest of this minute and "
            "the one before.\n");
+    return EXIT_DONE;
 }
 
 static json_t *operation_json(const struct row *row)
@@ -101,20 +102,19 @@ static json_t *operation_json(const struct row *row)
     json_t *backups = json_array();
     for (size_t i = 0; i < operation->n_backups; i++)
         json_array_append_new(backups,
-                              json_pack("{s:i, s:I}", "server", (int)operation->backups[i]->server,
+                              json_pack("{s:i, s:I}", "server", operation->backups[i]->server,
                                         "landed_ns", (json_int_t)operation->backups[i]->landed_ns));
-    return json_pack(
-        "{s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:s, s:I, s:I, s:I, s:o, s:I, s:I}", "kind",
-        name_of(operation->type), "key",
-        operation->key.len
-            ? json_string(view_key(operation->key.data, operation->key.len, KEY_BYTES, key))
-            : json_null(),
-        "key_bytes", (int)operation->key_bytes, "value_bytes", (int)operation->value_bytes, "shard",
-        (int)operation->shard, "server", (int)row->server, "worker", (int)operation->worker,
-        "status", error_name(operation->status), "age_ns", (json_int_t)operation->age_ns,
-        "queue_ns", (json_int_t)operation->queue_ns, "log_ns", (json_int_t)operation->log_ns,
-        "backups", backups, "index_ns", (json_int_t)operation->index_ns, "total_ns",
-        (json_int_t)operation->total_ns);
+    return json_pack("{s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:s, s:I, s:I, s:I, s:o, s:I, s:I}",
+                     "kind", name_of(operation->type), "key",
+                     operation->key.len ? json_string(view_key(operation->key.data,
+                                                               operation->key.len, KEY_BYTES, key))
+                                        : json_null(),
+                     "key_bytes", operation->key_bytes, "value_bytes", operation->value_bytes,
+                     "shard", operation->shard, "server", row->server, "worker", operation->worker,
+                     "status", error_name(operation->status), "age_ns",
+                     (json_int_t)operation->age_ns, "queue_ns", (json_int_t)operation->queue_ns,
+                     "log_ns", (json_int_t)operation->log_ns, "backups", backups, "index_ns",
+                     (json_int_t)operation->index_ns, "total_ns", (json_int_t)operation->total_ns);
 }
 
 static int print_json(const struct admin_status *slow, const struct row *rows, size_t count)
@@ -125,13 +125,12 @@ static int print_json(const struct admin_status *slow, const struct row *rows, s
     for (uint32_t i = 0; i < slow->config->member_count; i++) {
         const struct admin_call *call = &slow->calls[i];
         json_array_append_new(
-            servers,
-            call->error
-                ? json_pack("{s:i, s:s}", "server", (int)slow->config->members[i].server, "error",
-                            error_name(call->error))
-                : json_pack("{s:i, s:i, s:I}", "server", (int)slow->config->members[i].server,
-                            "one_in", (int)call->reply->slow_are->one_in, "followed",
-                            (json_int_t)call->reply->slow_are->followed));
+            servers, call->error
+                         ? json_pack("{s:i, s:s}", "server", slow->config->members[i].server,
+                                     "error", error_name(call->error))
+                         : json_pack("{s:i, s:i, s:I}", "server", slow->config->members[i].server,
+                                     "one_in", call->reply->slow_are->one_in, "followed",
+                                     (json_int_t)call->reply->slow_are->followed));
     }
     return tool_print_json(json_pack("{s:o, s:o}", "servers", servers, "operations", operations));
 }
@@ -157,13 +156,9 @@ static int show(const struct rowan_settings *settings, const struct admin_status
 {
     size_t count = 0;
     struct row *rows = gather(slow, &count);
-    int code = EXIT_DONE;
     if (!rows)
         return tool_failed("slow", ROWAN_ENOMEM);
-    if (!settings->json)
-        print_rows(rows, count);
-    else if (print_json(slow, rows, count))
-        code = tool_failed("slow", ROWAN_EIO);
+    int code = settings->json ? print_json(slow, rows, count) : print_rows(rows, count);
     free(rows);
     for (uint32_t i = 0; i < slow->config->member_count; i++) {
         const struct admin_call *call = &slow->calls[i];

@@ -4,7 +4,7 @@
 
 #include "common/base/error.h"
 #include "common/pm/wear.h"
-#include "tools/rowan/view.h"
+#include "tools/rowan/rowan.h"
 
 /* What was written into PM for each byte of a write: segments that were filled, and those that were zeroed. 0: nothing
  * was written. Counted in segments, so it is right once there were many. */
@@ -38,10 +38,10 @@ static json_t *server_json(const struct cluster_config *config, const struct mem
                            const struct admin_call *call)
 {
     const struct share share = share_of(config, member->server);
-    json_t *object = json_pack("{s:i, s:s, s:b, s:b, s:i, s:i, s:i}", "server", (int)member->server,
+    json_t *object = json_pack("{s:i, s:s, s:b, s:b, s:i, s:i, s:i}", "server", member->server,
                                "address", member->address, "reachable", !call->error, "draining",
-                               !cluster_wants(config, member->server), "leads", (int)share.leads,
-                               "backs", (int)share.backs, "fills", (int)share.fills);
+                               !cluster_wants(config, member->server), "leads", share.leads,
+                               "backs", share.backs, "fills", share.fills);
     if (call->error) {
         json_object_set_new(object, "error", json_string(error_name(call->error)));
         return object;
@@ -50,14 +50,13 @@ static json_t *server_json(const struct cluster_config *config, const struct mem
     json_t *more = json_pack(
         "{s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:f, s:f}", "fabric", status->fabric, "durability",
         status->durability, "pm", status->pm_backend, "full", status->full, "workers",
-        (int)status->workers, "digests", (int)status->digests, "reactors", (int)status->reactors,
+        status->workers, "digests", status->digests, "reactors", status->reactors,
         "write_amplification", write_amplification(status), "load", view_load(status));
     json_object_set_new(more, "wear_mode", json_integer(status->wear_mode));
     json_object_set_new(more, "device_write_amplification",
                         status->wear_mode ? json_real(device_amplification(status)) : json_null());
     add_numbers(more, status);
-    json_object_update(object, more);
-    json_decref(more);
+    json_object_update_new(object, more);
     return object;
 }
 
@@ -70,13 +69,13 @@ static int print_status_json(const struct view *view, const struct counts *count
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(servers,
                               server_json(config, &config->members[i], &view->status.calls[i]));
-    return tool_print_json(json_pack(
-        "{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "cluster", cluster, "term",
-        (json_int_t)config->term, "replicas", (int)config->replicas, "shards",
-        (int)config->shard_count, "recovering", (int)counts->recovering, "under_replicated",
-        (int)counts->under_replicated, "possibly_incomplete", (int)counts->incomplete, "filling",
-        (int)counts->filling, "lease_ms", (int)config->lease_ms, "wanted",
-        view_servers_json(config->wanted, config->wanted_count), "servers", servers));
+    return tool_print_json(
+        json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "cluster", cluster,
+                  "term", (json_int_t)config->term, "replicas", config->replicas, "shards",
+                  config->shard_count, "recovering", counts->recovering, "under_replicated",
+                  counts->under_replicated, "possibly_incomplete", counts->incomplete, "filling",
+                  counts->filling, "lease_ms", config->lease_ms, "wanted",
+                  view_servers_json(config->wanted, config->wanted_count), "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -117,7 +116,7 @@ static void print_filling(const struct counts *counts)
     printf(".\n");
 }
 
-static void print_status(const struct view *view, const struct counts *counts)
+static int print_status(const struct view *view, const struct counts *counts)
 {
     const struct cluster_config *config = view->status.config;
     printf("cluster %016llx, term %llu: %u servers, %u shards, %u replicas",
@@ -186,6 +185,7 @@ static void print_status(const struct view *view, const struct counts *counts)
         printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
                "rowan shards marks them.\n",
                counts->incomplete);
+    return EXIT_DONE;
 }
 
 int command_status(const struct rowan_settings *settings, char **words)
@@ -194,10 +194,8 @@ int command_status(const struct rowan_settings *settings, char **words)
     if (view_open(settings, words[0], &view))
         return EXIT_FAILED;
     const struct counts counts = view_count(&view);
-    int code = counts.silent > 0 ? EXIT_FAILED : EXIT_DONE;
-    if (!settings->json)
-        print_status(&view, &counts);
-    else if (print_status_json(&view, &counts))
+    int code = settings->json ? print_status_json(&view, &counts) : print_status(&view, &counts);
+    if (counts.silent > 0)
         code = EXIT_FAILED;
     if (counts.silent == 0 && counts.start_segments > 0)
         code = tool_say("status: servers start: %llu of %llu segments are scanned",

@@ -8,8 +8,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
+#include "tools/rowan/rowan.h"
 #include "tools/rowan/screen.h"
-#include "tools/rowan/view.h"
 
 enum {
     BUCKETS = 128, /* of latencies: more than servers tell are not taken */

@@ -6,9 +6,9 @@
 #include "common/base/error.h"
 #include "common/cluster/slot.h"
 #include "common/entry/entry.h"
-#include "tools/rowan/view.h"
+#include "tools/rowan/rowan.h"
 
-enum { ROUNDS = 2, VERSION_BYTES = 24, LOG_BYTES = 32 };
+enum { VERSION_BYTES = 24, LOG_BYTES = 32 };
 
 struct trace {
     struct admin *admin;
@@ -76,11 +76,13 @@ static const char *verdict_text(enum verdict verdict, const Rowan__TraceIs *is)
 static void find_replicas(struct trace *trace)
 {
     const struct shard *shard = trace->shard;
-    trace->servers[trace->count++] = shard->primary;
-    for (uint32_t i = 0; i < shard->backup_count && trace->count < CLUSTER_MAX_REPLICAS; i++)
-        trace->servers[trace->count++] = shard->backups[i];
-    for (uint32_t i = 0; i < shard->filling_count && trace->count < CLUSTER_MAX_REPLICAS; i++)
-        trace->servers[trace->count++] = shard->filling[i];
+    const uint32_t replicas = 1 + shard->backup_count + shard->filling_count;
+    trace->count = replicas < CLUSTER_MAX_REPLICAS ? replicas : CLUSTER_MAX_REPLICAS;
+    for (uint32_t i = 0; i < trace->count; i++)
+        trace->servers[i] = i == 0 ? shard->primary
+                            : i <= shard->backup_count
+                                ? shard->backups[i - 1]
+                                : shard->filling[i - 1 - shard->backup_count];
 }
 
 static void forget(struct trace *trace)
@@ -113,12 +115,11 @@ static int ask(struct trace *trace, uint64_t timeout_ns)
 /* Nothing wakes a backup's digest role when an entry lands, but the question does: the next answer knows more. */
 static int ask_all(struct trace *trace, uint64_t timeout_ns)
 {
-    int error = ask(trace, timeout_ns);
-    for (uint32_t round = 1; round < ROUNDS && !error && count(trace, BEHIND) > 0; round++) {
-        forget(trace);
-        error = ask(trace, timeout_ns);
-    }
-    return error;
+    const int error = ask(trace, timeout_ns);
+    if (error || count(trace, BEHIND) == 0)
+        return error;
+    forget(trace);
+    return ask(trace, timeout_ns);
 }
 
 /* --- telling --- */
@@ -153,7 +154,7 @@ static void print_replica(const struct trace *trace, uint32_t replica)
            is->segment_state, verdict);
 }
 
-static void print_text(const struct trace *trace)
+static int print_text(const struct trace *trace)
 {
     const struct shard *shard = trace->shard;
     char backups[64], filling[64];
@@ -167,33 +168,29 @@ static void print_text(const struct trace *trace)
            "value", "segment", "at", "log", "state", "here is");
     for (uint32_t i = 0; i < trace->count; i++)
         print_replica(trace, i);
+    return EXIT_DONE;
 }
 
 static json_t *replica_json(const struct trace *trace, uint32_t replica)
 {
     const Rowan__TraceIs *is = answer_of(trace, replica);
-    json_t *object = json_pack("{s:i, s:s, s:b}", "server", (int)trace->servers[replica], "role",
+    json_t *object = json_pack("{s:i, s:s, s:b}", "server", trace->servers[replica], "role",
                                role_of(trace, replica), "reachable", is != NULL);
-    json_t *more;
-    if (!is) {
-        more = json_pack("{s:s}", "error", error_name(trace->calls[replica].error));
-    } else {
-        more = json_pack("{s:b, s:s, s:I, s:b, s:I}", "found", is->found, "verdict",
-                         verdict_text(judge(trace, replica), is), "upto", (json_int_t)is->upto,
-                         "damaged", is->damaged, "epoch", (json_int_t)is->epoch);
-        json_object_update(object, more);
-        json_decref(more);
-        more = is->found
-                   ? json_pack("{s:I, s:b, s:I, s:I, s:I, s:I, s:s, s:i, s:s}", "version",
-                               (json_int_t)is->version, "tombstone", is->tombstone, "value_bytes",
-                               (json_int_t)is->value_bytes, "offset", (json_int_t)is->offset,
-                               "segment", (json_int_t)is->segment, "segment_offset",
-                               (json_int_t)is->segment_offset, "log", is->log, "log_number",
-                               (int)is->log_number, "segment_state", is->segment_state)
-                   : NULL;
-    }
-    json_object_update(object, more);
-    json_decref(more);
+    if (!is)
+        json_object_set_new(object, "error", json_string(error_name(trace->calls[replica].error)));
+    else
+        json_object_update_new(object, json_pack("{s:b, s:s, s:I, s:b, s:I}", "found", is->found,
+                                                 "verdict", verdict_text(judge(trace, replica), is),
+                                                 "upto", (json_int_t)is->upto, "damaged",
+                                                 is->damaged, "epoch", (json_int_t)is->epoch));
+    if (is && is->found)
+        json_object_update_new(
+            object, json_pack("{s:I, s:b, s:I, s:I, s:I, s:I, s:s, s:i, s:s}", "version",
+                              (json_int_t)is->version, "tombstone", is->tombstone, "value_bytes",
+                              (json_int_t)is->value_bytes, "offset", (json_int_t)is->offset,
+                              "segment", (json_int_t)is->segment, "segment_offset",
+                              (json_int_t)is->segment_offset, "log", is->log, "log_number",
+                              is->log_number, "segment_state", is->segment_state));
     return object;
 }
 
@@ -239,18 +236,17 @@ static int run(const struct rowan_settings *settings, struct trace *trace)
     trace->slot = slot_of_key(trace->key, (uint32_t)strlen(trace->key));
     trace->shard = cluster_shard_of_slot(trace->config, trace->slot);
     find_replicas(trace);
-    int error = ask_all(trace, settings->timeout_ms * NS_PER_MS);
-    int code = error ? tool_failed("trace", error) : EXIT_DONE;
-    /* Who may not ask hears that, and nothing else. */
-    if (!error && trace->calls[0].error == ROWAN_EACCESS)
-        code = tool_say("trace: %s", error_sentence(ROWAN_EACCESS));
-    else if (!error) {
-        if (!settings->json)
-            print_text(trace);
-        else if (print_json(trace))
-            error = ROWAN_EIO;
-        code = error ? tool_failed("trace", error) : conclude(trace);
-    }
+    const int error = ask_all(trace, settings->timeout_ms * NS_PER_MS);
+    int code;
+    if (error)
+        code = tool_failed("trace", error);
+    else if (trace->calls[0].error == ROWAN_EACCESS)
+        code =
+            tool_failed("trace", ROWAN_EACCESS); /* who may not ask hears that, and nothing else */
+    else
+        code = settings->json ? print_json(trace) : print_text(trace);
+    if (code == EXIT_DONE)
+        code = conclude(trace);
     forget(trace);
     return code;
 }

@@ -10,7 +10,7 @@
 #include "common/base/random.h"
 #include "common/cluster/login.h"
 #include "common/cluster/user_proto.h"
-#include "tools/rowan/view.h"
+#include "tools/rowan/rowan.h"
 
 enum { MADE_BYTES = 24 };
 
@@ -142,15 +142,12 @@ static int list_users(const struct rowan_settings *settings)
 
 int command_user(const struct rowan_settings *settings, char **words)
 {
-    uint32_t count = 1;
-    while (words[count])
-        count++;
-    if (strcmp(words[1], "list") == 0 && count == 2)
+    if (strcmp(words[1], "list") == 0 && !words[2])
         return list_users(settings);
-    if (strcmp(words[1], "remove") == 0 && count == 3)
+    if (strcmp(words[1], "remove") == 0 && words[2] && !words[3])
         return remove_user(settings, words);
-    if (strcmp(words[1], "add") == 0 && (count == 5 || count == 6))
-        return add_user(settings, words);
+    if (strcmp(words[1], "add") == 0 && words[2] && words[3] && words[4])
+        return add_user(settings, words); /* main.c takes no more than one more */
     return tool_usage(
         "user is followed by list, by remove and a name, or by add, a name, a role, the "
         "secret's file and perhaps a prefix of keys");

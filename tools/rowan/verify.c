@@ -46,7 +46,8 @@ struct verify {
     int lost[CLUSTER_MAX_SERVER + 1]; /* why that server is not asked any more; 0: it is */
     uint64_t timeout_ns;              /* of each answer; no round of a shard begins later */
     uint32_t judged;
-    uint32_t walks; /* under way */
+    uint32_t walks;       /* under way */
+    uint32_t least, most; /* replicas of a shard */
     uint64_t objects;
     uint32_t problems;
     json_t *list; /* of problems; NULL without --json */
@@ -80,7 +81,7 @@ __attribute__((format(printf, 5, 6))) static void report(struct verify *verify,
     if (verify->list)
         json_array_append_new(verify->list,
                               json_pack("{s:i, s:i, s:s, s:s}", "shard", check->shard->id, "server",
-                                        (int)server, "problem", kind, "sentence", sentence));
+                                        server, "problem", kind, "sentence", sentence));
     else
         printf("shard %u on server %u: %s\n", check->shard->id, server, sentence);
 }
@@ -103,14 +104,11 @@ static void report_unsettled(struct verify *verify, const struct shard_check *ch
                              uint32_t replica)
 {
     const struct admin_call *call = &check->calls[replica];
+    const Rowan__ChecksumIs *found = call->error ? NULL : checksum_of(check, replica);
 
-    if (call->error) {
+    if (!found)
         report(verify, check, replica, "unanswered", "%s", error_sentence(call->error));
-        return;
-    }
-    const Rowan__ChecksumIs *found = checksum_of(check, replica);
-
-    if (found->missing)
+    else if (found->missing)
         report(verify, check, replica, "missing",
                "never got some versions that are committed, and is still fetching them from the "
                "primary");
@@ -264,19 +262,17 @@ static uint64_t step(struct verify *verify, uint64_t now_ns)
 
 static int run_checks(struct verify *verify)
 {
-    struct progress progress;
     int error = 0;
-    progress_init(&progress, clock_now_ns(clock_system()));
     while (!error && verify->judged < verify->config->served_count) {
         uint64_t now_ns = clock_now_ns(clock_system());
         uint64_t until_ns = step(verify, now_ns);
-        if (progress_due(&progress, now_ns))
-            progress_line(&progress, "verify: %u of %u shards, %llu objects", verify->judged,
+        if (progress_due(now_ns))
+            progress_line("verify: %u of %u shards, %llu objects", verify->judged,
                           verify->config->served_count, (unsigned long long)verify->objects);
         if (verify->judged < verify->config->served_count)
             error = admin_wait(verify->admin, until_ns);
     }
-    progress_end(&progress);
+    progress_end();
     return error;
 }
 
@@ -291,6 +287,8 @@ static int prepare(struct verify *verify)
         struct shard_check *check = &verify->checks[i];
         check->shard = &config->shards[i];
         check->replicas = 1 + check->shard->backup_count;
+        verify->least = i && verify->least < check->replicas ? verify->least : check->replicas;
+        verify->most = verify->most > check->replicas ? verify->most : check->replicas;
         check->get = (Rowan__GetChecksum)ROWAN__GET_CHECKSUM__INIT;
         check->get.shard = check->shard->id;
         check->question = CONTROL_MESSAGE(GET_CHECKSUM, get_checksum, &check->get);
@@ -298,40 +296,24 @@ static int prepare(struct verify *verify)
     return 0;
 }
 
-static void count_replicas(const struct cluster_config *config, uint32_t *least, uint32_t *most)
-{
-    *least = CLUSTER_MAX_REPLICAS;
-    *most = 0;
-    for (uint32_t i = 0; i < config->served_count; i++) {
-        uint32_t count = 1 + config->shards[i].backup_count;
-
-        *least = count < *least ? count : *least;
-        *most = count > *most ? count : *most;
-    }
-}
-
 static int print_outcome(struct verify *verify)
 {
-    uint32_t least, most;
+    const uint32_t least = verify->least, most = verify->most;
     char replicas[32];
 
-    count_replicas(verify->config, &least, &most);
     snprintf(replicas, sizeof replicas, least == most ? "%u" : "%u to %u", least, most);
-    if (verify->list) {
-        json_t *object = json_pack("{s:b, s:i, s:i, s:i, s:I, s:O}", "equal", verify->problems == 0,
-                                   "shards", (int)verify->config->served_count, "replicas_least",
-                                   (int)least, "replicas_most", (int)most, "objects",
-                                   (json_int_t)verify->objects, "problems", verify->list);
-
-        return tool_print_json(object);
-    }
+    if (verify->list)
+        return tool_print_json(
+            json_pack("{s:b, s:i, s:i, s:i, s:I, s:O}", "equal", verify->problems == 0, "shards",
+                      verify->config->served_count, "replicas_least", least, "replicas_most", most,
+                      "objects", (json_int_t)verify->objects, "problems", verify->list));
     printf("verify: %u shards, %s replicas each, %llu objects compared: ",
            verify->config->served_count, replicas, (unsigned long long)verify->objects);
     if (verify->problems)
         printf("%u problem%s\n", verify->problems, verify->problems == 1 ? "" : "s");
     else
         printf("equal\n");
-    return 0;
+    return EXIT_DONE;
 }
 
 int command_verify(const struct rowan_settings *settings, char **words)
@@ -346,13 +328,12 @@ int command_verify(const struct rowan_settings *settings, char **words)
     error = prepare(&verify);
     if (!error)
         error = run_checks(&verify);
-    if (!error)
-        error = print_outcome(&verify);
+    int code =
+        error ? tool_say("verify: \"%s\": %s", settings->access.managers, error_sentence(error))
+              : print_outcome(&verify);
     free(verify.checks);
     cluster_release(verify.config);
     admin_close(verify.admin);
     json_decref(verify.list);
-    if (error)
-        return tool_say("verify: \"%s\": %s", settings->access.managers, error_sentence(error));
-    return verify.problems ? EXIT_FAILED : EXIT_DONE;
+    return verify.problems ? EXIT_FAILED : code;
 }

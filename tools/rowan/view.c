@@ -1,5 +1,5 @@
-/* view.c - see view.h. */
-#include "tools/rowan/view.h"
+/* view.c - what the configuration and the servers' own figures say, for the commands that show it. */
+#include "tools/rowan/rowan.h"
 
 #include <stdio.h>
 
