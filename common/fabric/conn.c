@@ -94,14 +94,27 @@ void conn_list_visit(struct endpoint *endpoint, unsigned kind, void (*visit)(str
 
 /* --- life --- */
 
-void conn_init(struct conn *conn, struct endpoint *endpoint, bool active)
+int conn_create(struct endpoint *endpoint, bool active, struct conn **out)
 {
-    conn->base.ops = endpoint->base.ops;
-    conn->base.endpoint = &endpoint->base;
-    conn->state = active ? CONN_CONNECTING : CONN_EXPECTING;
-    conn->active = active;
+    uint32_t number = 0;
+    struct conn *conn;
+
+    while (number < endpoint->backend->most_conns && endpoint->conns[number])
+        number++;
+    if (number == endpoint->backend->most_conns)
+        return ROWAN_ETOOMANY;
+    conn = calloc(1, endpoint->backend->conn_bytes);
+    if (!conn)
+        return ROWAN_ENOMEM;
+    *conn = (struct conn){.base = {.ops = endpoint->base.ops, .endpoint = &endpoint->base},
+                          .state = active ? CONN_CONNECTING : CONN_EXPECTING,
+                          .active = active,
+                          .number = number};
+    endpoint->conns[number] = conn;
     conn_list_add(conn, LIST_ALL);
     conn_list_add(conn, LIST_HANDSHAKE);
+    *out = conn;
+    return 0;
 }
 
 void conn_opened(struct conn *conn)
@@ -181,6 +194,9 @@ static void reap(struct endpoint *endpoint)
             conn_list_remove(conn, kind);
         ASSERT(conn->listed == 0);
         backend->destroy(conn);
+        window_close(conn);
+        endpoint->conns[conn->number] = NULL;
+        free(conn);
     }
 }
 

@@ -129,13 +129,6 @@ static void socket_readable(struct shm_conn *conn)
         conn_break(&conn->base, ROWAN_EFORMAT, false);
 }
 
-static void step_handshakes(struct shm_endpoint *endpoint)
-{
-    conn_check_handshakes(&endpoint->base, SHM_HANDSHAKE_NS);
-    for (CONN_EACH(shm_conn, conn, &endpoint->base, LIST_HANDSHAKE))
-        connect_step(conn);
-}
-
 static void check_sockets(struct shm_endpoint *endpoint)
 {
     struct epoll_event events[EPOLL_EVENTS];
@@ -158,14 +151,16 @@ static void check_sockets(struct shm_endpoint *endpoint)
         }
         if (tag == ENDPOINT_TIMER)
             continue;
-        conn = endpoint->conns[tag & 0xffff];
+        conn = (struct shm_conn *)endpoint->base.conns[tag & 0xffff];
         if (conn && conn->serial == tag >> 16)
             socket_readable(conn);
     }
     if (endpoint->base.listen_ready)
         endpoint_accept(&endpoint->base);
     endpoint->woken |= endpoint->base.listen_ready && !endpoint->base.listen_paused;
-    step_handshakes(endpoint);
+    conn_check_handshakes(&endpoint->base, SHM_HANDSHAKE_NS);
+    for (CONN_EACH(shm_conn, conn, &endpoint->base, LIST_HANDSHAKE))
+        connect_step(conn);
     if (endpoint->zone)
         zone_check(endpoint->zone);
 }
@@ -183,11 +178,11 @@ static void take_bells(struct shm_endpoint *endpoint)
 
         words &= words - 1;
         while (bits) {
-            struct shm_conn *conn = endpoint->conns[word * 64 + (uint32_t)__builtin_ctzll(bits)];
+            struct conn *conn = endpoint->base.conns[word * 64 + (uint32_t)__builtin_ctzll(bits)];
 
             bits &= bits - 1;
-            if (conn && conn->base.was_open)
-                conn_list_add(&conn->base, LIST_ACTIVE);
+            if (conn && conn->was_open)
+                conn_list_add(conn, LIST_ACTIVE);
         }
     }
 }
@@ -304,6 +299,8 @@ static int shm_endpoint_open(struct endpoint *base)
 
 static const struct conn_backend backend = {
     .endpoint_bytes = sizeof(struct shm_endpoint),
+    .conn_bytes = sizeof(struct shm_conn),
+    .most_conns = SHM_MAX_CONNS,
     .open = shm_endpoint_open,
     .free = shm_endpoint_free,
     .zone_bytes = sizeof(struct shm_zone),

@@ -179,7 +179,6 @@ struct tcp_conn {
     struct tcp_out out;
     uint64_t out_number; /* of the next message sent */
 
-    struct tcp_sender *sender;   /* active, and the peer has a zone for us */
     struct tcp_landing *landing; /* passive, and we have one for the peer */
 };
 
@@ -265,6 +264,7 @@ void tcp_out_fini(struct tcp_conn *conn);
 
 /* --- tcp_rowan.c --- */
 
+/* Active, and the peer has a zone for us: the connection's `window`. */
 struct tcp_sender {
     struct send_window window;
     uint64_t framed; /* blocks */
@@ -280,9 +280,6 @@ struct tcp_sender {
     uint8_t count[8];
 };
 
-/* Errors: ROWAN_ENOMEM. */
-int sender_create(struct tcp_conn *conn);
-void sender_destroy(struct tcp_sender *sender);
 void sender_push(struct tcp_conn *conn);
 unsigned sender_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
 bool sender_has_events(const struct tcp_conn *conn);

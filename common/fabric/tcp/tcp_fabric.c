@@ -30,9 +30,9 @@ static void blocks_event(struct tcp_conn *conn)
 {
     if (conn->landing && conn->blocks.readable && !conn_is_listed(&conn->base, LIST_NO_SEGMENT))
         conn_list_add(&conn->base, LIST_LANDING);
-    if (conn->sender && conn->blocks.readable)
+    if (conn->base.window && conn->blocks.readable)
         conn_list_add(&conn->base, LIST_ACTIVE);
-    if (conn->sender && conn->blocks.writable)
+    if (conn->base.window && conn->blocks.writable)
         conn_list_add(&conn->base, LIST_DIRTY);
 }
 
@@ -114,7 +114,7 @@ static unsigned move(struct conn *base, struct fabric_event *events, unsigned ma
     struct tcp_conn *conn = (struct tcp_conn *)base;
     unsigned count = 0;
 
-    if (conn->sender)
+    if (conn->base.window)
         count += sender_poll(conn, events, max);
     if (conn_moves(base))
         count += tcp_in_poll(conn, events + count, max - count);
@@ -150,7 +150,7 @@ static void push(struct conn *base)
 
     if (conn->out.slab)
         tcp_out_push(conn);
-    if (conn->sender && base->state == CONN_OPEN)
+    if (base->window && base->state == CONN_OPEN)
         sender_push(conn);
 }
 
@@ -204,6 +204,8 @@ static void tcp_endpoint_free(struct endpoint *base)
 
 static const struct conn_backend backend = {
     .endpoint_bytes = sizeof(struct tcp_endpoint),
+    .conn_bytes = sizeof(struct tcp_conn),
+    .most_conns = TCP_MAX_CONNS + TCP_MAX_HALF_OPEN + 1, /* who is refused */
     .open = tcp_endpoint_open,
     .free = tcp_endpoint_free,
     .zone_bytes = sizeof(struct tcp_zone),

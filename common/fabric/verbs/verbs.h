@@ -173,7 +173,6 @@ struct verbs_endpoint {
     struct verbs_packets *packets; /* the UD queue pair and its buffers */
     struct verbs_messages messages;
 
-    uint32_t next_number;      /* of connections: where to look for one that is not in use */
     _Atomic bool has_resolved; /* an address handle was made */
 
     struct verbs_zone *zone;
@@ -185,8 +184,6 @@ struct verbs_endpoint {
 
     /* The device says that half of the zone's slots are used; set by whoever hears it (verbs_async.c). */
     _Atomic bool limit_reached;
-
-    struct verbs_conn *conns[VERBS_MAX_CONNS]; /* by number; most of its pages are never touched */
 };
 
 /* --- connections --- */
@@ -197,9 +194,8 @@ struct verbs_endpoint {
 struct verbs_conn {
     struct conn base;
     struct verbs_endpoint *endpoint;
-    bool was_readied; /* passive: "ready" has come */
-    uint32_t number;  /* in endpoint->conns; with `token` in every packet to us */
-    uint32_t token;
+    bool was_readied;            /* passive: "ready" has come */
+    uint32_t token;              /* with `number` in every packet to us */
     struct fabric_conn *control; /* tcp; NULL: gone */
     struct verbs_hello theirs;
     struct verbs_job *job;       /* CONN_RESOLVING */
@@ -211,7 +207,7 @@ struct verbs_conn {
 static inline struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint,
                                                uint32_t number)
 {
-    return number < VERBS_MAX_CONNS ? endpoint->conns[number] : NULL;
+    return number < VERBS_MAX_CONNS ? (struct verbs_conn *)endpoint->base.conns[number] : NULL;
 }
 
 /* --- verbs_memory.c --- */

@@ -285,6 +285,8 @@ static void verbs_endpoint_leave(struct endpoint *base)
 
 static const struct conn_backend backend = {
     .endpoint_bytes = sizeof(struct verbs_endpoint),
+    .conn_bytes = sizeof(struct verbs_conn),
+    .most_conns = VERBS_MAX_CONNS,
     .open = verbs_endpoint_open,
     .leave = verbs_endpoint_leave,
     .free = verbs_endpoint_free,
