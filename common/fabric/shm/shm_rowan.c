@@ -82,7 +82,7 @@ bool shm_rowan_is_syncing(const struct shm_rowan *rowan)
 {
     const struct shm_fence *last = &rowan->fences[(rowan->fence_tail - 1) % SHM_FENCES];
 
-    return rowan->fence_head != rowan->fence_tail && pm_fence_done(rowan->pm, last->ticket) == 0;
+    return shm_rowan_is_fencing(rowan) && pm_fence_done(rowan->pm, last->ticket) == 0;
 }
 
 /* --- S1, S2 --- */
@@ -324,13 +324,4 @@ unsigned shm_rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsi
     return window_has_landed(&rowan->window) && may_report(conn)
                ? window_events(&conn->base, events, max)
                : 0;
-}
-
-enum shm_rowan_rest shm_rowan_rest(const struct shm_conn *conn)
-{
-    const struct shm_rowan *rowan = conn->rowan;
-
-    if (rowan->window.batch_head == rowan->window.batch_tail)
-        return ROWAN_RESTS;
-    return rowan->fence_head == rowan->fence_tail ? ROWAN_NO_SEGMENT : ROWAN_FENCING;
 }
