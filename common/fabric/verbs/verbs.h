@@ -90,7 +90,10 @@ static inline uint32_t verbs_work_number(uint64_t wr_id)
 
 /* An address handle that is wanted (verbs_resolve.c). */
 struct verbs_job {
-    struct verbs_job *next;
+    struct {
+        struct verbs_job *next, *prev;
+    } link;
+    bool waits;
     struct verbs_conn *conn; /* NULL: is gone */
     struct ibv_ah_attr attributes;
     _Atomic bool is_done;
@@ -102,8 +105,10 @@ struct verbs_resolver {
     pthread_cond_t wanted;
     pthread_t thread;
     bool runs, ends;
-    uint32_t count;          /* of jobs */
-    struct verbs_job *first; /* that waits */
+    uint32_t count; /* of jobs */
+    struct {
+        struct verbs_job *first, *last;
+    } jobs; /* that wait */
     uint32_t silent_count, silent_next;
     union ibv_gid
         silent[VERBS_SILENT]; /* addresses that nobody answered to when they were asked last */
@@ -117,7 +122,9 @@ struct verbs_fabric {
 
     /* What devices say outside of completion queues, for the endpoints' threads (verbs_async.c). */
     pthread_mutex_t async_mutex;
-    struct verbs_endpoint *endpoints; /* linked by next_endpoint */
+    struct {
+        struct verbs_endpoint *first, *last;
+    } endpoints;
     struct verbs_resolver resolver;
     _Atomic(const char *) fatal; /* why the device is of no use any more; NULL: it is */
 };
@@ -156,7 +163,9 @@ struct verbs_endpoint {
     struct verbs_device *device;
     struct fabric_endpoint *control; /* of fabric->control, with the same index */
     struct event_source control_source;
-    struct verbs_endpoint *next_endpoint; /* of the fabric */
+    struct {
+        struct verbs_endpoint *next, *prev;
+    } link;      /* of the fabric's */
     int wake_fd; /* another endpoint's thread heard something of the device */
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
@@ -256,7 +265,6 @@ void verbs_connect_opened(struct verbs_conn *conn);
 void verbs_connect_resolved(struct verbs_conn *conn, struct ibv_ah *ah);
 
 /* --- verbs_resolve.c --- */
-void verbs_resolver_init(struct verbs_resolver *resolver);
 
 /* All endpoints have left. Waits for a call into the kernel that is under way: about a second at most. */
 void verbs_resolver_fini(struct verbs_fabric *fabric);
