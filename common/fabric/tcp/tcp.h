@@ -39,8 +39,7 @@ enum {
     TCP_READ_ROOM = 16 << 10,  /* least room for a read of messages */
     TCP_READ_BYTES = 64 << 10, /* most that one read of messages takes */
     TCP_HELD_BYTES =
-        512
-        << 10, /* of messages of one connection that its owner may hold; one more may go beyond */
+        512 << 10, /* of messages that a connection's owner may hold; one more may go beyond */
 
     TCP_OUT_BYTES = 32 << 10, /* copied bytes that wait on one connection */
     TCP_OUTS = 1024,          /* connections with something to send */
@@ -107,7 +106,7 @@ struct tcp_slabs {
     struct tcp_slab *free[SLAB_KINDS];
     uint32_t counts[SLAB_KINDS], free_count[SLAB_KINDS]; /* of all, and of these */
     uint32_t
-        wanted; /* a bit for each kind of which one was asked for in vain since tcp_out_check last looked */
+        wanted; /* a bit for each kind that was asked for in vain since tcp_out_check last looked */
     struct tcp_slab *chunk; /* the one that is read into, or NULL */
 };
 
@@ -252,7 +251,6 @@ unsigned tcp_in_poll(struct tcp_conn *conn, struct fabric_event *events, unsigne
 /* True: tcp_in_poll could go on at once. */
 bool tcp_in_has_work(const struct tcp_conn *conn);
 void tcp_in_fini(struct tcp_conn *conn);
-void tcp_in_check(struct tcp_endpoint *endpoint);
 void tcp_message_release(struct fabric_conn *conn, uint64_t message);
 
 /* --- tcp_send.c --- */

@@ -62,8 +62,7 @@ static void drop_socket(struct tcp_endpoint *endpoint, struct tcp_socket *socket
         epoll_ctl(endpoint->base.epoll_fd, EPOLL_CTL_DEL, socket->fd, NULL);
         shutdown(socket->fd, SHUT_RDWR);
     }
-    if (socket->fd >= 0)
-        close(socket->fd);
+    close_fd(socket->fd);
     *socket = (struct tcp_socket){.fd = -1};
 }
 

@@ -84,7 +84,8 @@ static void check_deadlines(struct tcp_endpoint *endpoint)
     endpoint->checked_ns = endpoint->base.now_ns;
     conn_check_handshakes(&endpoint->base, TCP_HANDSHAKE_NS);
     landing_check(endpoint);
-    tcp_in_check(endpoint);
+    partial_check(&endpoint->base);
+    slabs_try_again(endpoint); /* perhaps it was the system that had none */
     tcp_out_check(endpoint);
 }
 
@@ -245,7 +246,7 @@ static const struct fabric_ops tcp_ops = {
 int fabric_open_tcp(const char *address, struct fabric **out)
 {
     struct tcp_fabric *fabric = calloc(1, sizeof *fabric);
-    int error;
+    int error = 0;
 
     if (!fabric)
         return ROWAN_ENOMEM;
@@ -257,12 +258,11 @@ int fabric_open_tcp(const char *address, struct fabric **out)
         .landing_stride = FABRIC_STRIDE,
         .max_batch_blocks = TCP_BLOCKS,
     };
-    if (address) {
+    if (address)
         error = tcp_address_parse(address, 0, &fabric->address);
-        if (error) {
-            free(fabric);
-            return error;
-        }
+    if (error) {
+        free(fabric);
+        return error;
     }
     *out = &fabric->base.base;
     return 0;
