@@ -32,8 +32,7 @@ struct user {
 
 struct users {
     _Atomic uint32_t references;
-    bool
-        required; /* who has not logged in may do nothing; else everything, as where there are no users */
+    bool required; /* who has not logged in may do nothing; else all, as where there are no users */
     uint32_t count;
     struct user list[]; /* by rising name */
 };

@@ -29,7 +29,4 @@ struct clock *clock_system(void);
  * start. Errors: ROWAN_EIO. */
 int clock_boot_id(uint8_t out[16]);
 
-/* The same from its text, 32 digits with dashes, and a newline at most behind them. */
-int clock_boot_id_decode(const char *text, uint8_t out[16]);
-
 #endif

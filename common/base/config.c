@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/assert.h"
 #include "common/base/config_value.h"
@@ -44,11 +45,9 @@ struct parse {
     bool looks_for_file;     /* a first walk over the arguments, which sets nothing else than */
     const char *config_path; /* what --config names; NULL: nothing */
 
-    /* The INI file's text, and how far it is read. */
-    const char *path; /* stands before the sentence of a mistake; NULL: it has none */
-    const char *text;
-    size_t text_bytes;
-    size_t text_offset;
+    /* The INI file. */
+    const char *path; /* stands before the sentence of a mistake; NULL: it is not in the text */
+    FILE *file;
     int line;
     bool saw_own_section;
     bool saw_other_section;
@@ -201,28 +200,24 @@ static void note_section(struct parse *parse, const char *line)
 static char *read_ini_line(char *line, int line_bytes, void *stream)
 {
     struct parse *parse = stream;
-    const char *from = parse->text + parse->text_offset;
-    size_t left = parse->text_bytes - parse->text_offset;
-    const char *newline = left > 0 ? memchr(from, '\n', left) : NULL;
-    size_t bytes = newline != NULL ? (size_t)(newline - from) + 1 : left;
+    int bytes = 0, byte = parse->failed ? EOF : getc(parse->file);
 
-    if (parse->failed || left == 0)
+    if (byte == EOF)
         return NULL;
-    parse->text_offset += bytes;
     parse->line++;
-    while (bytes > 0 && (*from == ' ' || *from == '\t')) {
-        from++;
-        bytes--;
+    while (byte == ' ' || byte == '\t')
+        byte = getc(parse->file);
+    for (; byte != EOF; byte = byte == '\n' ? EOF : getc(parse->file)) {
+        if (bytes == line_bytes - 1) {
+            fail(parse, "line %d is longer than %d bytes", parse->line, line_bytes - 1);
+            return NULL;
+        }
+        if (byte == '\0') {
+            fail(parse, "line %d has a zero byte: this is no text file", parse->line);
+            return NULL;
+        }
+        line[bytes++] = (char)byte;
     }
-    if (bytes >= (size_t)line_bytes) {
-        fail(parse, "line %d is longer than %d bytes", parse->line, line_bytes - 1);
-        return NULL;
-    }
-    if (memchr(from, '\0', bytes) != NULL) {
-        fail(parse, "line %d has a zero byte: this is no text file", parse->line);
-        return NULL;
-    }
-    memcpy(line, from, bytes);
     line[bytes] = '\0';
     note_section(parse, line);
     return line;
@@ -255,13 +250,10 @@ static int apply_ini_value(void *user, const char *section, const char *name, co
     return set_value(parse, key, place, value);
 }
 
-static bool apply_ini(struct parse *parse, const char *text, size_t text_bytes)
+static bool apply_ini(struct parse *parse)
 {
-    int wrong_line;
+    const int wrong_line = ini_parse_stream(read_ini_line, parse, apply_ini_value, parse);
 
-    parse->text = text;
-    parse->text_bytes = text_bytes;
-    wrong_line = ini_parse_stream(read_ini_line, parse, apply_ini_value, parse);
     if (wrong_line < 0)
         return fail(parse, "%s", error_sentence(ROWAN_ENOMEM));
     if (wrong_line > 0 && (!parse->failed || wrong_line < parse->line)) {
@@ -274,66 +266,24 @@ static bool apply_ini(struct parse *parse, const char *text, size_t text_bytes)
     return !parse->failed;
 }
 
-int config_parse_ini(const struct config_spec *spec, const char *text, size_t bytes, void *out,
-                     struct config_rest *rest, char *why, size_t why_bytes)
-{
-    struct parse parse;
-    int result = ROWAN_ECONFIG;
-
-    if (parse_init(&parse, spec, why, why_bytes) && apply_ini(&parse, text, bytes) &&
-        check_required(&parse)) {
-        give_out(&parse, out, rest);
-        result = 0;
-    }
-    parse_fini(&parse);
-    return result;
-}
-
-static bool read_file(struct parse *parse, const char *path, char **out, size_t *out_bytes)
-{
-    FILE *file = fopen(path, "re");
-    char *text = NULL;
-    size_t bytes = 0;
-
-    if (file == NULL)
-        return fail(parse, "cannot open the configuration file %s: %s", path, strerror(errno));
-    text = malloc(FILE_BYTES_MAX + 1);
-    if (text == NULL) {
-        fail(parse, "%s", error_sentence(ROWAN_ENOMEM));
-        goto failed;
-    }
-    bytes = fread(text, 1, FILE_BYTES_MAX + 1, file);
-    if (ferror(file)) {
-        fail(parse, "cannot read the configuration file %s: %s", path, strerror(errno));
-        goto failed;
-    }
-    if (bytes > FILE_BYTES_MAX) {
-        fail(parse, "the configuration file %s is larger than 1 MiB", path);
-        goto failed;
-    }
-    fclose(file);
-    *out = text;
-    *out_bytes = bytes;
-    return true;
-
-failed:
-    free(text);
-    fclose(file);
-    return false;
-}
-
 static bool apply_file(struct parse *parse, const char *path)
 {
-    char *text = NULL;
-    size_t text_bytes = 0;
+    struct stat status;
     bool right;
 
-    if (!read_file(parse, path, &text, &text_bytes))
-        return false;
-    parse->path = path;
-    right = apply_ini(parse, text, text_bytes);
-    parse->path = NULL;
-    free(text);
+    parse->file = fopen(path, "re");
+    if (parse->file == NULL)
+        return fail(parse, "cannot open the configuration file %s: %s", path, strerror(errno));
+    if (fstat(fileno(parse->file), &status) == 0 && status.st_size > FILE_BYTES_MAX) {
+        right = fail(parse, "the configuration file %s is larger than 1 MiB", path);
+    } else {
+        parse->path = path;
+        right = apply_ini(parse);
+        parse->path = NULL;
+    }
+    if (ferror(parse->file))
+        right = fail(parse, "cannot read the configuration file %s: %s", path, strerror(errno));
+    fclose(parse->file);
     return right;
 }
 

@@ -81,11 +81,6 @@ bool config_is_live(const struct config_key *key);
 void config_print(const struct config_key *key, const void *settings, char *out, size_t out_bytes);
 const char *config_why_kept(const struct config_key *key);
 
-/* config_parse_ini: `text` of `bytes` bytes is the INI file; for fuzzers. Returns 0 or ROWAN_ECONFIG
- * with a sentence in `why`. */
-int config_parse_ini(const struct config_spec *spec, const char *text, size_t bytes, void *out,
-                     struct config_rest *rest, char *why, size_t why_bytes);
-
 /* config_read_cm: reads the CM's address from the file `cm` of a rowan-local directory. Errors:
  * ROWAN_ENOTFOUND (no such file), ROWAN_EFORMAT (empty, or over `out_bytes`), else what the system said. */
 int config_read_cm(const char *directory, char *out, size_t out_bytes);

@@ -2,11 +2,9 @@
  * 16 bytes at a time by carry-less multiplication (see crc16_by_blocks). */
 #include "common/base/crc.h"
 
+#include <immintrin.h>
 #include <isa-l/crc.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 uint32_t crc32c(uint32_t seed, const void *data, size_t bytes)
 {
@@ -58,8 +56,6 @@ uint16_t crc16_xmodem_by_table(const void *data, size_t bytes)
     }
     return crc;
 }
-
-#if defined(__x86_64__)
 
 /* The remainder of word * x^16 by the polynomial P = x^16 + x^12 + x^5 + 1 (Barrett; Gopal et al., "Fast
  * CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009). The quotient is the
@@ -152,12 +148,3 @@ uint16_t crc16_xmodem(const void *data, size_t bytes)
         return crc16_xmodem_by_table(data, bytes);
     return bytes < 16 ? (uint16_t)crc16_by_words(data, bytes) : crc16_by_blocks(data, bytes);
 }
-
-#else
-
-uint16_t crc16_xmodem(const void *data, size_t bytes)
-{
-    return crc16_xmodem_by_table(data, bytes);
-}
-
-#endif

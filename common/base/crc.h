@@ -24,8 +24,6 @@ uint8_t crc8_autosar(const void *data, size_t bytes);
 
 /* --- the CRC32C of short blocks --- */
 
-#if defined(__x86_64__)
-
 /* Is there an instruction for this polynomial? */
 static inline int crc32c_has_instruction(void)
 {
@@ -48,20 +46,6 @@ static inline uint64_t crc32c_by_words(uint64_t crc, const uint8_t *at, size_t b
     }
     return crc;
 }
-
-#else
-
-static inline int crc32c_has_instruction(void)
-{
-    return 0;
-}
-
-static inline uint64_t crc32c_by_words(uint64_t crc, const uint8_t *at, size_t bytes)
-{
-    return ~crc32c(~(uint32_t)crc, at, bytes);
-}
-
-#endif
 
 /* Whether crc32c_short takes so many bytes; isa-l is faster where there is enough to fold. */
 static inline int crc32c_is_short(size_t bytes)

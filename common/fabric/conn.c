@@ -94,14 +94,27 @@ void conn_list_visit(struct endpoint *endpoint, unsigned kind, void (*visit)(str
 
 /* --- life --- */
 
-void conn_init(struct conn *conn, struct endpoint *endpoint, bool active)
+int conn_create(struct endpoint *endpoint, bool active, struct conn **out)
 {
-    conn->base.ops = endpoint->base.ops;
-    conn->base.endpoint = &endpoint->base;
-    conn->state = active ? CONN_CONNECTING : CONN_EXPECTING;
-    conn->active = active;
+    uint32_t number = 0;
+    struct conn *conn;
+
+    while (number < endpoint->backend->most_conns && endpoint->conns[number])
+        number++;
+    if (number == endpoint->backend->most_conns)
+        return ROWAN_ETOOMANY;
+    conn = calloc(1, endpoint->backend->conn_bytes);
+    if (!conn)
+        return ROWAN_ENOMEM;
+    *conn = (struct conn){.base = {.ops = endpoint->base.ops, .endpoint = &endpoint->base},
+                          .state = active ? CONN_CONNECTING : CONN_EXPECTING,
+                          .active = active,
+                          .number = number};
+    endpoint->conns[number] = conn;
     conn_list_add(conn, LIST_ALL);
     conn_list_add(conn, LIST_HANDSHAKE);
+    *out = conn;
+    return 0;
 }
 
 void conn_opened(struct conn *conn)
@@ -181,6 +194,9 @@ static void reap(struct endpoint *endpoint)
             conn_list_remove(conn, kind);
         ASSERT(conn->listed == 0);
         backend->destroy(conn);
+        window_close(conn);
+        endpoint->conns[conn->number] = NULL;
+        free(conn);
     }
 }
 
@@ -237,25 +253,21 @@ void endpoint_end(struct endpoint *endpoint)
 
 /* --- poll and flush --- */
 
-static void announce(struct conn *conn, struct fabric_event *event)
+static struct fabric_event make_event(struct conn *conn, enum fabric_event_kind kind, int error)
+{
+    return (struct fabric_event){.kind = kind,
+                                 .error = error,
+                                 .conn = &conn->base,
+                                 .context = conn->context,
+                                 .peer = conn->peer};
+}
+
+static struct fabric_event announce(struct conn *conn)
 {
     conn->announced = true;
     if (!conn->base.layout) /* a backend over another asks that one */
         conn->base.layout = fabric_layout(conn->base.endpoint, &conn->peer);
-    *event = (struct fabric_event){.kind = conn->active ? FABRIC_CONNECTED : FABRIC_ACCEPTED,
-                                   .conn = &conn->base,
-                                   .context = conn->context,
-                                   .peer = conn->peer};
-}
-
-static void say_closed(struct conn *conn, struct fabric_event *event)
-{
-    *event = (struct fabric_event){.kind = FABRIC_CLOSED,
-                                   .error = conn->error,
-                                   .conn = &conn->base,
-                                   .context = conn->context,
-                                   .peer = conn->peer};
-    conn_end(conn);
+    return make_event(conn, conn->active ? FABRIC_CONNECTED : FABRIC_ACCEPTED, 0);
 }
 
 static unsigned poll_conn(const struct conn_backend *backend, struct conn *conn,
@@ -265,11 +277,14 @@ static unsigned poll_conn(const struct conn_backend *backend, struct conn *conn,
 
     ASSERT(max > 0);
     if (conn->was_open && !conn->announced) /* even if it broke since: its messages need a name */
-        announce(conn, &events[count++]);
+        events[count++] = announce(conn);
     if (conn_moves(conn))
         count += backend->move(conn, events + count, max - count);
-    if (conn->state == CONN_BREAKING && count < max && (!conn->drain || backend->is_drained(conn)))
-        say_closed(conn, &events[count++]);
+    if (conn->state == CONN_BREAKING && count < max &&
+        (!conn->drain || backend->is_drained(conn))) {
+        events[count++] = make_event(conn, FABRIC_CLOSED, conn->error);
+        conn_end(conn);
+    }
     if (conn_moves(conn) ? backend->has_work(conn) : conn->state == CONN_BREAKING)
         conn_list_add(conn, LIST_ACTIVE);
     return count;

@@ -76,6 +76,7 @@ struct conn {
     uint32_t layout; /* of what is exchanged, as the greetings chose it */
     int error;       /* BREAKING: what CLOSED says */
     uint32_t listed; /* a bit for each list */
+    uint32_t number; /* in endpoint->conns */
     uint64_t context;
     uint64_t since_ns; /* when the handshake began; 0: not known yet */
     struct fabric_identity peer;
@@ -91,7 +92,8 @@ struct zone;
 struct conn_backend {
     /* Of an endpoint. open: what is its own; listens. Errors: of fabric_endpoint_open. leave: its connections end next.
      * free: what `open` made, also after it failed. */
-    size_t endpoint_bytes;
+    size_t endpoint_bytes, conn_bytes;
+    uint32_t most_conns;
     int (*open)(struct endpoint *endpoint);
     void (*leave)(struct endpoint *endpoint); /* NULL: nothing to do */
     void (*free)(struct endpoint *endpoint);
@@ -129,7 +131,7 @@ struct conn_backend {
 
     /* Gives back what nobody needs any more; false: not all yet, the next poll asks again. NULL: all at once. */
     bool (*release)(struct conn *conn);
-    void (*destroy)(struct conn *conn);
+    void (*destroy)(struct conn *conn); /* what hangs on it */
 
     /* How soon a poll must come although nothing wakes; UINT64_MAX: it need not. */
     uint64_t (*interval_ns)(const struct endpoint *endpoint);
@@ -166,6 +168,7 @@ struct endpoint {
     uint64_t now_ns; /* of the last poll */
     uint32_t counts[CONN_LISTS];
     struct conn_list lists[CONN_LISTS];
+    struct conn **conns; /* most_conns; most of the pages are never touched */
 };
 
 #define ENDPOINT_TIMER    UINT64_MAX
@@ -235,8 +238,8 @@ static inline bool conn_moves(const struct conn *conn)
     return conn->state == CONN_OPEN || (conn->state == CONN_BREAKING && conn->drain);
 }
 
-/* Of a new connection, all 0. */
-void conn_init(struct conn *conn, struct endpoint *endpoint, bool active);
+/* Under the lowest number that is nobody's; what is the backend's is all 0. Errors: ROWAN_ENOMEM ETOOMANY. */
+int conn_create(struct endpoint *endpoint, bool active, struct conn **out);
 
 /* Ends the handshake: it is open. */
 void conn_opened(struct conn *conn);

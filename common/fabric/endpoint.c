@@ -88,6 +88,7 @@ static void endpoint_free(struct endpoint *endpoint)
     close_fd(endpoint->listen_fd);
     close_fd(endpoint->timer_fd);
     close_fd(endpoint->epoll_fd);
+    free(endpoint->conns);
     free(endpoint);
 }
 
@@ -107,7 +108,10 @@ int endpoint_open(struct fabric *base, uint32_t index, struct fabric_endpoint **
     endpoint->listen_fd = -1;
     endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     endpoint->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    error = endpoint_watch(endpoint, endpoint->timer_fd, EPOLLIN, ENDPOINT_TIMER); /* -1: EIO */
+    endpoint->conns = calloc(fabric->backend->most_conns, sizeof *endpoint->conns);
+    error = endpoint->conns ? endpoint_watch(endpoint, endpoint->timer_fd, EPOLLIN,
+                                             ENDPOINT_TIMER) /* -1: EIO */
+                            : ROWAN_ENOMEM;
     if (!error) {
         error = fabric->backend->open(endpoint);
         if (error)

@@ -137,8 +137,7 @@ struct fabric_caps {
     uint32_t block_limit;    /* bytes of the largest block that lands in one piece */
     uint32_t landing_stride; /* F6, of this process's zones: 64 where blocks lie without gaps, else
                                 the slots, a power of two */
-    uint32_t
-        max_batch_blocks; /* blocks in flight on one connection (fabric_rowan_room at rest); no fewer
+    uint32_t max_batch_blocks; /* in flight on one connection (fabric_rowan_room at rest); no fewer
                                   than a value of 1 MiB has in blocks of the limit */
 };
 

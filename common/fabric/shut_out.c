@@ -6,25 +6,20 @@ static bool waits(const struct fabric_shut_out *out)
     return out->state == SHUT_OUT_ENDING || out->state == SHUT_OUT_FENCING;
 }
 
-/* NULL: the server is not shut out. */
+/* The server's place, else the first that is not used; NULL: all others are. */
 static struct fabric_shut_out *find(struct fabric_zone *zone, uint32_t server)
 {
-    for (uint32_t i = 0; i < FABRIC_MAX_SHUT_OUT; i++) {
+    struct fabric_shut_out *unused = NULL;
+
+    for (uint32_t i = FABRIC_MAX_SHUT_OUT; i-- > 0;) {
         struct fabric_shut_out *out = &zone->shut_outs[i];
 
-        if (out->state != SHUT_OUT_UNUSED && out->server == server)
+        if (out->state == SHUT_OUT_UNUSED)
+            unused = out;
+        else if (out->server == server)
             return out;
     }
-    return NULL;
-}
-
-static struct fabric_shut_out *find_unused(struct fabric_zone *zone)
-{
-    for (uint32_t i = 0; i < FABRIC_MAX_SHUT_OUT; i++) {
-        if (zone->shut_outs[i].state == SHUT_OUT_UNUSED)
-            return &zone->shut_outs[i];
-    }
-    return NULL;
+    return unused;
 }
 
 bool shut_out_forbids(const struct fabric_endpoint *endpoint, const struct fabric_identity *peer)
@@ -41,8 +36,6 @@ struct fabric_shut_out *shut_out_begin(struct fabric_endpoint *endpoint, struct 
 {
     struct fabric_shut_out *out = find(zone, server);
 
-    if (!out)
-        out = find_unused(zone);
     if (!out)
         return NULL;
     if (!waits(out))
@@ -61,7 +54,7 @@ void fabric_readmit(struct fabric_zone *zone, uint32_t server)
 
     if (!out)
         return;
-    zone->shut_out_waiting -= waits(out);
+    zone->shut_out_waiting -= waits(out); /* an unused one does not */
     out->state = SHUT_OUT_UNUSED;
 }
 

@@ -6,17 +6,23 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
-int window_init(struct send_window *window, uint32_t most)
+int window_open(struct conn *conn, size_t bytes, uint32_t most)
 {
     ASSERT((most & (most - 1)) == 0);
-    window->ring.mask = most - 1;
-    window->ring.blocks = calloc(most, sizeof *window->ring.blocks);
-    return window->ring.blocks ? 0 : ROWAN_ENOMEM;
+    conn->window = calloc(1, bytes);
+    if (!conn->window)
+        return ROWAN_ENOMEM;
+    conn->window->ring.mask = most - 1;
+    conn->window->ring.blocks = calloc(most, sizeof *conn->window->ring.blocks);
+    return conn->window->ring.blocks ? 0 : ROWAN_ENOMEM;
 }
 
-void window_fini(struct send_window *window)
+void window_close(struct conn *conn)
 {
-    free(window->ring.blocks);
+    if (conn->window)
+        free(conn->window->ring.blocks);
+    free(conn->window);
+    conn->window = NULL;
 }
 
 uint32_t window_rowan_room(const struct fabric_conn *base)

@@ -114,9 +114,10 @@ static inline void window_copy(uint8_t *to, const struct fabric_iov *iov, unsign
 
 /* --- Rowan sends --- */
 
-/* Errors: ROWAN_ENOMEM. */
-int window_init(struct send_window *window, uint32_t most);
-void window_fini(struct send_window *window);
+/* window_open: gives the connection a window, in front of `bytes` in all of the backend's, which are 0. Errors:
+ * ROWAN_ENOMEM. window_close: with what it lies in; there may be none. */
+int window_open(struct conn *conn, size_t bytes, uint32_t most);
+void window_close(struct conn *conn);
 
 static inline const struct window_block *window_block(const struct window_ring *ring,
                                                       uint64_t number)

@@ -1,4 +1,4 @@
-/* reactor.c - polls roles on one thread, and sleeps in epoll when all have been idle long enough.
+/* reactor.c - polls roles on one thread, and sleeps in ppoll when all have been idle long enough.
  * While a role is busy the loop is polls and one clock read a round: no system call, no atomic
  * write.
  *
@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,7 +33,7 @@
 #include "common/base/log.h"
 #include "common/reactor/wait.h"
 
-enum { NAME_BYTES = 16, WAIT_EVENTS = 16 };
+enum { NAME_BYTES = 16 };
 
 #define WINDOW_NS (20 * NS_PER_MS) /* in which it is measured how long polls are busy */
 
@@ -55,56 +54,39 @@ struct reactor {
     uint64_t window_ns, slept_ns, cpu_ns; /* its begin; of it; the thread's, at the begin */
     struct event_source *sources;
     size_t source_count;
-    int epoll_fd;
+    struct pollfd *waits; /* the wake-up's fd, then those of the sources */
     int wake_fd;
-    bool has_pwait2; /* the kernel has epoll_pwait2 (5.11) */
     bool started;
     pthread_t thread;
     _Atomic bool stopping; /* set once, never cleared */
     _Atomic uint32_t sleep;
 };
 
-static int watch_fd(struct reactor *reactor, int fd)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-
-    if (epoll_ctl(reactor->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0)
-        return 0;
-    return errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EIO;
-}
-
 int reactor_create(const struct reactor_options *options, struct reactor **out)
 {
-    struct reactor *reactor;
-    int error;
+    struct reactor *reactor = calloc(1, sizeof(*reactor));
+    int error = ROWAN_ENOMEM;
 
     ASSERT(strlen(options->name) < NAME_BYTES);
-    reactor = calloc(1, sizeof(*reactor));
     if (reactor == NULL)
-        return ROWAN_ENOMEM;
+        return error;
+    reactor->waits = calloc(1, sizeof(*reactor->waits));
+    if (reactor->waits == NULL)
+        goto failed;
+    error = ROWAN_EIO;
+    reactor->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (reactor->wake_fd < 0)
+        goto failed;
+    reactor->waits[0] = (struct pollfd){.fd = reactor->wake_fd, .events = POLLIN};
     snprintf(reactor->name, sizeof(reactor->name), "%s", options->name);
     reactor->clock = options->clock;
     reactor->spin_ns = options->spin_ns;
     reactor->cpu = options->cpu;
-    reactor->has_pwait2 = true;
-    error = ROWAN_EIO;
-    reactor->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (reactor->epoll_fd < 0)
-        goto no_epoll;
-    reactor->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (reactor->wake_fd < 0)
-        goto no_eventfd;
-    error = watch_fd(reactor, reactor->wake_fd);
-    if (error != 0)
-        goto no_watch;
     *out = reactor;
     return 0;
 
-no_watch:
-    close(reactor->wake_fd);
-no_eventfd:
-    close(reactor->epoll_fd);
-no_epoll:
+failed:
+    free(reactor->waits);
     free(reactor);
     return error;
 }
@@ -115,7 +97,7 @@ void reactor_destroy(struct reactor *reactor)
         return;
     ASSERT(!reactor->started);
     close(reactor->wake_fd);
-    close(reactor->epoll_fd);
+    free(reactor->waits);
     free(reactor->sources);
     free(reactor->turns);
     free(reactor);
@@ -135,18 +117,20 @@ int reactor_add_poller(struct reactor *reactor, const struct poller *poller)
 
 int reactor_add_source(struct reactor *reactor, const struct event_source *source)
 {
-    struct event_source *grown =
-        realloc(reactor->sources, (reactor->source_count + 1) * sizeof(*reactor->sources));
-    int error;
+    const size_t count = reactor->source_count + 1;
+    struct event_source *sources = realloc(reactor->sources, count * sizeof(*sources));
+    struct pollfd *waits = NULL;
 
     ASSERT(!reactor->started);
-    if (grown == NULL)
+    if (sources != NULL) {
+        reactor->sources = sources;
+        waits = realloc(reactor->waits, (1 + count) * sizeof(*waits));
+    }
+    if (waits == NULL)
         return ROWAN_ENOMEM;
-    reactor->sources = grown;
-    error = watch_fd(reactor, source->fd);
-    if (error != 0)
-        return error;
-    reactor->sources[reactor->source_count++] = *source;
+    reactor->waits = waits;
+    waits[count] = (struct pollfd){.fd = source->fd, .events = POLLIN};
+    sources[reactor->source_count++] = *source;
     return 0;
 }
 
@@ -198,49 +182,6 @@ static enum poll_result poll_roles(struct reactor *reactor, uint64_t now_ns, uin
     return result;
 }
 
-static bool has_wake_fd(const struct reactor *reactor, const struct epoll_event *events, int found)
-{
-    for (int i = 0; i < found; i++) {
-        if (events[i].data.fd == reactor->wake_fd)
-            return true;
-    }
-    return false;
-}
-
-/* Until an fd is readable or `wake_ns`. May return early: the caller polls and comes back. True if the
- * wake-up's own fd was readable. */
-static bool wait_events(struct reactor *reactor, uint64_t wake_ns)
-{
-    struct epoll_event events[WAIT_EVENTS];
-    struct timespec timeout = {0, 0};
-    uint64_t now_ns;
-    uint64_t wait_ns = 0;
-    uint64_t wait_ms;
-    int found;
-
-    if (wake_ns != WAKE_NEVER) {
-        now_ns = clock_now_ns(reactor->clock);
-        wait_ns = wake_ns > now_ns ? wake_ns - now_ns : 0;
-        timeout.tv_sec = (time_t)(wait_ns / NS_PER_S);
-        timeout.tv_nsec = (long)(wait_ns % NS_PER_S);
-    }
-    if (reactor->has_pwait2) {
-        found = epoll_pwait2(reactor->epoll_fd, events, WAIT_EVENTS,
-                             wake_ns != WAKE_NEVER ? &timeout : NULL, NULL);
-        if (found >= 0 || errno == EINTR)
-            return has_wake_fd(reactor, events, found);
-        ASSERT(errno == ENOSYS);
-        reactor->has_pwait2 = false;
-    }
-    wait_ms = wait_ns / NS_PER_MS + (wait_ns % NS_PER_MS != 0);
-    if (wait_ms > 1000 * 1000)
-        wait_ms = 1000 * 1000;
-    found = epoll_wait(reactor->epoll_fd, events, WAIT_EVENTS,
-                       wake_ns != WAKE_NEVER ? (int)wait_ms : -1);
-    ASSERT(found >= 0 || errno == EINTR);
-    return has_wake_fd(reactor, events, found);
-}
-
 static void drain_wake_fd(struct reactor *reactor)
 {
     uint64_t count;
@@ -261,7 +202,11 @@ static void try_sleep(struct reactor *reactor)
     if (poll_roles(reactor, clock_now_ns(reactor->clock), &wake_ns) == POLL_IDLE &&
         !atomic_load_explicit(&reactor->stopping, memory_order_acquire)) {
         const uint64_t since_ns = clock_now_ns(reactor->clock);
-        readable = wait_events(reactor, wake_ns);
+        const int found =
+            wait_readable(reactor->waits, 1 + reactor->source_count, reactor->clock, wake_ns);
+
+        ASSERT(found >= 0);
+        readable = found > 0 && reactor->waits[0].revents != 0;
         reactor->slept_ns += clock_now_ns(reactor->clock) - since_ns;
     }
     /* W2: an exchange, not a store, so that what a second waker published is acquired. A waker between
@@ -271,15 +216,6 @@ static void try_sleep(struct reactor *reactor)
         drain_wake_fd(reactor);
     for (size_t i = 0; i < reactor->source_count; i++)
         reactor->sources[i].disarm(reactor->sources[i].context);
-}
-
-static void pause_cpu(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
 }
 
 static void pin_thread(const struct reactor *reactor)
@@ -322,7 +258,7 @@ void reactor_run(struct reactor *reactor)
         }
         if (now_ns - idle_since_ns <
             atomic_load_explicit(&reactor->spin_ns, memory_order_relaxed)) {
-            pause_cpu();
+            __builtin_ia32_pause();
             continue;
         }
         if (yields++ < WAIT_YIELDS) {

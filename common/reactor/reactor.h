@@ -2,7 +2,7 @@
  *
  * A role is a struct with a poll function that does a bounded batch of work and never blocks. A
  * reactor polls its roles in turn. When every role was idle for `spin_ns` it arms its event
- * sources, polls all roles once more, and sleeps in one epoll until a source's fd is readable or
+ * sources, polls all roles once more, and sleeps in one ppoll until a source's fd is readable or
  * the earliest deadline that a role asked for.
  *
  * No wake-up is lost: the sleeper sets a flag, full fence, polls once more, sleeps; the one who
@@ -66,7 +66,7 @@ void reactor_destroy(struct reactor *reactor);
 /* reactor_spin: another spin_ns. Any thread. */
 void reactor_spin(struct reactor *reactor, uint64_t spin_ns);
 
-/* Both before the reactor runs. Errors: ROWAN_ENOMEM, ROWAN_EIO. */
+/* Both before the reactor runs. Errors: ROWAN_ENOMEM. */
 int reactor_add_poller(struct reactor *reactor, const struct poller *poller);
 int reactor_add_source(struct reactor *reactor, const struct event_source *source);
 

@@ -3,7 +3,6 @@
 #include "common/reactor/wait.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <sched.h>
 #include <time.h>
 
@@ -15,20 +14,22 @@ void wait_yield(void)
     sched_yield();
 }
 
-static int sleep_until(struct pollfd *items, size_t count, struct clock *clock, uint64_t wake_ns)
+int wait_readable(struct pollfd *items, size_t count, struct clock *clock, uint64_t wake_ns)
 {
     struct timespec timeout = {0, 0};
+    int found;
 
     if (wake_ns != WAKE_NEVER) {
-        uint64_t now_ns = clock_now_ns(clock);
-        uint64_t wait_ns = wake_ns > now_ns ? wake_ns - now_ns : 0;
+        const uint64_t now_ns = clock_now_ns(clock);
+        const uint64_t wait_ns = wake_ns > now_ns ? wake_ns - now_ns : 0;
 
         timeout.tv_sec = (time_t)(wait_ns / NS_PER_S);
         timeout.tv_nsec = (long)(wait_ns % NS_PER_S);
     }
-    if (ppoll(items, count, wake_ns != WAKE_NEVER ? &timeout : NULL, NULL) < 0 && errno != EINTR)
-        return ROWAN_EIO;
-    return 0;
+    found = ppoll(items, count, wake_ns != WAKE_NEVER ? &timeout : NULL, NULL);
+    if (found < 0)
+        return errno == EINTR ? 0 : ROWAN_EIO;
+    return found;
 }
 
 int event_sources_wait(const struct waiter *waiters, size_t count, struct clock *clock,
@@ -49,10 +50,10 @@ int event_sources_wait(const struct waiter *waiters, size_t count, struct clock 
         busy |= waiters[i].poll(waiters[i].role, now_ns, &wake_ns) == POLL_BUSY;
     }
     if (!busy)
-        error = sleep_until(items, count, clock, wake_ns);
+        error = wait_readable(items, count, clock, wake_ns);
     for (size_t i = 0; i < count; i++)
         waiters[i].source->disarm(waiters[i].source->context);
-    return error;
+    return error < 0 ? error : 0;
 }
 
 int event_source_wait(const struct event_source *source, struct clock *clock, poll_function *poll,

@@ -3,6 +3,7 @@
 #ifndef REACTOR_WAIT_H
 #define REACTOR_WAIT_H
 
+#include <poll.h>
 #include <stddef.h>
 
 #include "common/reactor/reactor.h"
@@ -14,6 +15,10 @@ enum { WAIT_YIELDS = 1 };
 
 /* Gives the core to another thread that wants it. */
 void wait_yield(void);
+
+/* wait_readable: until one of them is readable, or `wake_ns` of `clock` (WAKE_NEVER: no limit). How many are, in
+ * `revents`; 0 also after a signal. Errors: ROWAN_EIO. */
+int wait_readable(struct pollfd *items, size_t count, struct clock *clock, uint64_t wake_ns);
 
 /* event_source_wait: arms the source, polls the role once more, and if that was idle sleeps until
  * the source has work, the role's own wake time, or `until_ns` of `clock` (WAKE_NEVER: no limit);

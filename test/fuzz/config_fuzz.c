@@ -1,7 +1,10 @@
 /* config_fuzz.c - any bytes as an INI file: either settings within their ranges, or a sentence. */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/config.h"
@@ -35,10 +38,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct settings settings;
     struct config_rest rest;
-    char why[200] = "";
-    int error =
-        config_parse_ini(&spec, (const char *)data, bytes, &settings, &rest, why, sizeof(why));
+    char name[64], why[200] = "";
+    char *argv[] = {"p", "--config", name, NULL};
+    const int fd = memfd_create("ini", MFD_CLOEXEC);
+    int error;
 
+    ASSERT(fd >= 0 && write(fd, data, bytes) == (ssize_t)bytes);
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+    error = config_parse_why(&spec, 3, argv, &settings, &rest, why, sizeof(why));
+    close(fd);
     if (error != 0) {
         ASSERT(error == ROWAN_ECONFIG);
         ASSERT(why[0] != '\0' && memchr(why, '\0', sizeof(why)) != NULL);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -79,10 +80,9 @@ WRAP(int, memfd_create, EMFILE, -1, (const char *name, unsigned flags), name, fl
 WRAP(int, epoll_create1, EMFILE, -1, (int flags), flags)
 WRAP(int, epoll_ctl, ENOMEM, -1, (int epoll, int what, int fd, struct epoll_event *event), epoll,
      what, fd, event)
-WRAP(int, epoll_pwait2, ENOSYS, -1,
-     (int epoll, struct epoll_event *events, int most, const struct timespec *timeout,
-      const sigset_t *mask),
-     epoll, events, most, timeout, mask)
+WRAP(int, ppoll, EINTR, -1,
+     (struct pollfd * items, nfds_t count, const struct timespec *timeout, const sigset_t *mask),
+     items, count, timeout, mask)
 WRAP(int, eventfd, EMFILE, -1, (unsigned first, int flags), first, flags)
 WRAP(int, socket, EMFILE, -1, (int domain, int kind, int protocol), domain, kind, protocol)
 WRAP(int, bind, EACCES, -1, (int fd, const struct sockaddr *address, socklen_t bytes), fd, address,

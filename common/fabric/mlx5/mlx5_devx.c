@@ -3,7 +3,7 @@
  *
  * Objects of the queue's memory, commands and queue pairs die with the process: the kernel destroys them.
  */
-#include "common/fabric/mlx5/mlx5_devx.h"
+#include "common/fabric/mlx5/mlx5_queue.h"
 
 #include <assert.h>
 #include <errno.h>

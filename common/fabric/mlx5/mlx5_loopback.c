@@ -1,11 +1,11 @@
-/* mlx5_loopback.c - see mlx5_loopback.h; and the probe that uses it. It waits in a loop: a device is probed when it is
+/* mlx5_loopback.c - see mlx5_proof.h; and the probe that uses it. It waits in a loop: a device is probed when it is
  * opened, before any role runs.
  *
  * 1. A slot's bytes are not written again before the READ behind its packet has come back.
  * 2. The READ is the only request that completes, so two places of the completion queue for each slot are enough,
  *    also when a queue pair fails and completes all that it holds.
  */
-#include "common/fabric/mlx5/mlx5_loopback.h"
+#include "common/fabric/mlx5/mlx5_proof.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -15,7 +15,6 @@
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/fabric/mlx5/mlx5_devx.h"
 #include "common/fabric/verbs/verbs_mlx5.h"
 #include "common/fabric/verbs/verbs_pair.h"
 

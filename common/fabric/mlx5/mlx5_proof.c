@@ -13,6 +13,7 @@
 
 #include <string.h>
 
+#include "common/base/bytes.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 
@@ -120,11 +121,6 @@ static int send_all(const struct plan *plan)
 
 /* --- what lies in memory --- */
 
-static bool is_zero(const uint8_t *bytes, size_t count)
-{
-    return count == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0);
-}
-
 /* The packet at `at`, of which `left` bytes may be read; its size, or 0 and why it is none that may lie here. */
 static uint32_t check_packet(const struct plan *plan, const uint8_t *at, uint32_t left,
                              uint32_t next[MLX5_PROOF_SENDERS], const char **reason)
@@ -152,7 +148,7 @@ static uint32_t check_packet(const struct plan *plan, const uint8_t *at, uint32_
     if (memcmp(at, packet, bytes) != 0)
         return 0;
     *reason = "the self-test found bytes behind a packet, in its last stride, that nobody sent";
-    if (!is_zero(at + bytes, strides(bytes) - bytes))
+    if (!bytes_are_zero(at + bytes, strides(bytes) - bytes))
         return 0;
     next[which]++;
     return bytes;
@@ -169,10 +165,10 @@ static const char *find_fault(const struct plan *plan)
     for (; left > 0; left--) {
         const uint8_t *place = memory + (size_t)element * ELEMENT + at;
         uint32_t skipped = 0;
-        if (at == ELEMENT || is_zero(place, sizeof(struct head))) {
-            if (!is_zero(place, ELEMENT - at))
+        if (at == ELEMENT || bytes_are_zero(place, sizeof(struct head))) {
+            if (!bytes_are_zero(place, ELEMENT - at))
                 return "the self-test found an empty stride between packets";
-            if (element > 0 || is_zero(memory + ELEMENT, sizeof(struct head)))
+            if (element > 0 || bytes_are_zero(memory + ELEMENT, sizeof(struct head)))
                 return "the self-test found a packet nowhere that the device had acknowledged";
             skipped = ELEMENT - at;
             place = memory + ELEMENT;
@@ -188,7 +184,7 @@ static const char *find_fault(const struct plan *plan)
     }
     if (element == 0)
         return "the self-test found that the device did not go on to the next element";
-    return is_zero(memory + ELEMENT + at, (size_t)(MLX5_PROOF_REGIONS - 1) * ELEMENT - at)
+    return bytes_are_zero(memory + ELEMENT + at, (size_t)(MLX5_PROOF_REGIONS - 1) * ELEMENT - at)
                ? NULL
                : "the self-test found bytes behind the last packet that nobody sent";
 }

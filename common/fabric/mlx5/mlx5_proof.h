@@ -2,7 +2,7 @@
  * packets of known bytes from several senders into a queue of whole segments, looped back on one port, and then
  * a look at where they lie.
  *
- * The sender is an interface, so that a test can play the NIC. mlx5_loopback.c has the real one.
+ * The sender is an interface, so that a test can play the NIC.
  */
 #ifndef FABRIC_MLX5_PROOF_H
 #define FABRIC_MLX5_PROOF_H
@@ -11,8 +11,7 @@
 
 enum {
     MLX5_PROOF_SENDERS = 2,
-    MLX5_PROOF_REGIONS =
-        3, /* of MLX5_MAX_ELEMENT_BYTES: two to be filled, one that nothing may reach */
+    MLX5_PROOF_REGIONS = 3,   /* elements in memory: two to be filled, one that nothing may reach */
     MLX5_PROOF_ELEMENTS = 40, /* more than 32, as a zone of usual size has */
     MLX5_PROOF_BYTES = MLX5_PROOF_REGIONS * MLX5_MAX_ELEMENT_BYTES,
 };
@@ -34,12 +33,19 @@ struct mlx5_proof_sender {
     int (*wait)(struct mlx5_proof_sender *sender);
 };
 
+/* On a real device: ordinary reliable queue pairs, looped back on its own port (mlx5_loopback.c). open: after `limit_ns`
+ * nothing is waited for any more. Errors: ROWAN_ENOMEM EUNSUPPORTED, and in *reason a static sentence. close: NULL is
+ * fine. */
+struct verbs_device;
+int mlx5_loopback_open(struct verbs_device *device, uint64_t limit_ns,
+                       struct mlx5_proof_sender **out, const char **reason);
+void mlx5_loopback_close(struct mlx5_proof_sender *sender);
+
 struct mlx5_proof {
     struct mlx5_channel *channel;
     struct mlx5_proof_sender *sender;
-    struct ibv_qp_attr
-        peer;           /* a sender, as its receiving pair sees it; what differs is filled here */
-    uint32_t mtu_bytes; /* 256 to 4096 */
+    struct ibv_qp_attr peer; /* a sender, as its receiving pair sees it, but for what differs */
+    uint32_t mtu_bytes;      /* 256 to 4096 */
     uint8_t *memory; /* MLX5_PROOF_BYTES of zeros; the device may write there until this returns */
     uint32_t key;
 };

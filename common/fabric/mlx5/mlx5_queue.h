@@ -48,6 +48,11 @@ struct mlx5_channel {
                    struct mlx5_hop *hop);
 };
 
+/* mlx5_devx_open: one on a real device (mlx5_devx.c), with the numbers. `context` is open with DevX (verbs_mlx5_open). Errors:
+ * ROWAN_ENOMEM EUNSUPPORTED; *reason is then a static sentence. */
+int mlx5_devx_open(struct ibv_context *context, struct ibv_pd *pd, struct mlx5_channel **out,
+                   const char **reason);
+
 enum mlx5_queue_kind {
     MLX5_TAG_MATCHING, /* XRQ: reads the first 16 bytes of a message (verbs_mlx5.c) */
     MLX5_PLAIN,        /* RMP; that a pair under RC may use one with strides is unproven */

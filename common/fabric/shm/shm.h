@@ -62,7 +62,6 @@ struct shm_endpoint {
 
     uint64_t serial; /* of the next connection */
     struct shm_buffer buffers[SHM_BUFFERS];
-    struct shm_conn *conns[SHM_MAX_CONNS]; /* by slot */
 };
 
 struct shm_out {
@@ -110,11 +109,11 @@ struct shm_rowan {
 };
 
 struct shm_conn {
-    struct conn base; /* was open: out, in and peer_door are there */
+    struct conn
+        base; /* was open: out, in and peer_door are there; `number`: of its bit in our doorbell */
     struct shm_endpoint *endpoint;
     int zone_member; /* our zone's sender slot that the peer uses, or -1 */
-    uint32_t slot;   /* in the endpoint, and of its bit in our doorbell */
-    uint64_t serial; /* tells it from others that had the slot before */
+    uint64_t serial; /* tells it from others that had the number before */
 
     int socket_fd;
 
@@ -130,7 +129,7 @@ struct shm_conn {
     int peer_event_fd;
     uint32_t peer_slot;
 
-    struct shm_rowan *rowan; /* NULL: the peer has no zone for us */
+    struct shm_rowan *rowan; /* the `window`; NULL: the peer has no zone for us */
     struct shm_out out;
     struct shm_in in;
 };
@@ -215,8 +214,16 @@ bool shm_rowan_is_syncing(const struct shm_rowan *rowan);
 void shm_rowan_push(struct shm_conn *conn);
 unsigned shm_rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max);
 
-enum shm_rowan_rest { ROWAN_RESTS, ROWAN_NO_SEGMENT, ROWAN_FENCING };
-enum shm_rowan_rest shm_rowan_rest(const struct shm_conn *conn);
+/* Blocks wait: for a fence, or for a segment. */
+static inline bool shm_rowan_is_fencing(const struct shm_rowan *rowan)
+{
+    return rowan->fence_head != rowan->fence_tail;
+}
+
+static inline bool shm_rowan_waits(const struct shm_rowan *rowan)
+{
+    return rowan && rowan->window.batch_head != rowan->window.batch_tail;
+}
 
 /* Z4, Z5: records how many claims a full segment has and moves the position on. True: this call
  * moved it. */

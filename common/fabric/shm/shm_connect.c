@@ -53,43 +53,26 @@ static const struct greeting_layouts LAYOUTS = {VERSION_SHM_LOWEST, VERSION_SHM_
 
 static uint64_t conn_tag(const struct shm_conn *conn)
 {
-    return conn->serial << 16 | conn->slot;
+    return conn->serial << 16 | conn->base.number;
 }
 
 /* --- a connection's slot and memory --- */
 
-static bool find_slot(const struct shm_endpoint *endpoint, uint32_t *out)
+static int create(struct endpoint *endpoint, bool active, struct shm_conn **out)
 {
-    for (uint32_t i = 0; i < SHM_MAX_CONNS; i++) {
-        if (!endpoint->conns[i]) {
-            *out = i;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A connection in a slot of its own. Errors: ROWAN_ENOMEM ETOOMANY. */
-static int conn_create(struct shm_endpoint *endpoint, bool active, struct shm_conn **out)
-{
+    struct conn *base;
     struct shm_conn *conn;
-    uint32_t slot;
+    const int error = conn_create(endpoint, active, &base);
 
-    if (!find_slot(endpoint, &slot))
-        return ROWAN_ETOOMANY;
-    conn = calloc(1, sizeof *conn);
-    if (!conn)
-        return ROWAN_ENOMEM;
-    conn->endpoint = endpoint;
+    if (error)
+        return error;
+    *out = conn = (struct shm_conn *)base;
+    conn->endpoint = (struct shm_endpoint *)endpoint;
     conn->zone_member = -1;
-    conn->slot = slot;
-    conn->serial = endpoint->serial++;
+    conn->serial = conn->endpoint->serial++;
     conn->socket_fd = -1;
     conn->channel_fd = -1;
     conn->peer_event_fd = -1;
-    endpoint->conns[slot] = conn;
-    conn_init(&conn->base, &endpoint->base, active);
-    *out = conn;
     return 0;
 }
 
@@ -142,11 +125,7 @@ static void drop_socket(struct shm_conn *conn)
 
 void shm_conn_stop(struct conn *base)
 {
-    struct shm_conn *conn = (struct shm_conn *)base;
-
-    drop_socket(conn);
-    if (base->state == CONN_DEAD)
-        conn->endpoint->conns[conn->slot] = NULL;
+    drop_socket((struct shm_conn *)base);
 }
 
 /* 4 */
@@ -171,7 +150,6 @@ void shm_conn_destroy(struct conn *base)
     close_fd(conn->peer_event_fd);
     free(conn->out.staging);
     free(conn->directory);
-    free(conn);
 }
 
 void conn_ring(struct shm_conn *conn)
@@ -214,7 +192,7 @@ static int hello_send(struct shm_conn *conn)
     const struct shm_hello hello = {.magic = SHM_MAGIC,
                                     .layouts = LAYOUTS,
                                     .ring_bytes = SHM_RING_BYTES,
-                                    .slot = conn->slot,
+                                    .slot = conn->base.number,
                                     .identity = greeting_pack(&endpoint->base.base.identity)};
 
     return socket_send(conn->socket_fd, &hello, sizeof hello, fds, HELLO_FDS);
@@ -350,7 +328,6 @@ static void step_greet(struct shm_conn *conn)
 int shm_connect(struct fabric_endpoint *base, const char *address, uint32_t index, uint64_t context,
                 struct fabric_conn **out)
 {
-    struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
     struct shm_conn *conn;
     char name[SHM_NAME_BYTES];
     char *directory;
@@ -361,7 +338,7 @@ int shm_connect(struct fabric_endpoint *base, const char *address, uint32_t inde
     error = address_parse(address, &directory, name);
     if (error)
         return error;
-    error = conn_create(endpoint, true, &conn);
+    error = create((struct endpoint *)base, true, &conn);
     if (error) {
         free(directory);
         return error;
@@ -420,7 +397,7 @@ static int welcome_send(struct shm_conn *conn, int answer)
     struct shm_welcome welcome = {.magic = SHM_MAGIC,
                                   .layouts = LAYOUTS,
                                   .error = answer,
-                                  .slot = conn->slot,
+                                  .slot = conn->base.number,
                                   .identity = greeting_pack(&endpoint->base.base.identity)};
 
     if (!answer && conn->zone_member >= 0) {
@@ -474,7 +451,7 @@ int shm_accepted(struct endpoint *base, int fd)
 {
     struct shm_conn *conn;
 
-    if (conn_create((struct shm_endpoint *)base, false, &conn)) {
+    if (create(base, false, &conn)) {
         close(fd);
         return 0;
     }

@@ -66,19 +66,13 @@ static void disarm(struct endpoint *base)
         endpoint->slept = true;
 }
 
+/* The owner rings when it has posted a segment, and the reactor is woken when the fence is done. */
 static uint64_t conn_interval_ns(const struct shm_conn *conn)
 {
-    if (conn->base.state == CONN_OPEN && conn->rowan) {
-        switch (shm_rowan_rest(conn)) {
-        case ROWAN_FENCING: /* the reactor is woken when the fence is done */
-            return conn->endpoint->base.base.reactor ? 20 * NS_PER_MS : 100 * NS_PER_US;
-        case ROWAN_NO_SEGMENT: /* the owner rings when it has posted a segment */
-            return 20 * NS_PER_MS;
-        case ROWAN_RESTS:
-            break;
-        }
-    }
-    return 5 * NS_PER_MS;
+    if (conn->base.state != CONN_OPEN || !shm_rowan_waits(conn->rowan))
+        return 5 * NS_PER_MS;
+    return shm_rowan_is_fencing(conn->rowan) && !conn->endpoint->base.base.reactor ? 100 * NS_PER_US
+                                                                                   : 20 * NS_PER_MS;
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -129,13 +123,6 @@ static void socket_readable(struct shm_conn *conn)
         conn_break(&conn->base, ROWAN_EFORMAT, false);
 }
 
-static void step_handshakes(struct shm_endpoint *endpoint)
-{
-    conn_check_handshakes(&endpoint->base, SHM_HANDSHAKE_NS);
-    for (CONN_EACH(shm_conn, conn, &endpoint->base, LIST_HANDSHAKE))
-        connect_step(conn);
-}
-
 static void check_sockets(struct shm_endpoint *endpoint)
 {
     struct epoll_event events[EPOLL_EVENTS];
@@ -158,14 +145,16 @@ static void check_sockets(struct shm_endpoint *endpoint)
         }
         if (tag == ENDPOINT_TIMER)
             continue;
-        conn = endpoint->conns[tag & 0xffff];
+        conn = (struct shm_conn *)endpoint->base.conns[tag & 0xffff];
         if (conn && conn->serial == tag >> 16)
             socket_readable(conn);
     }
     if (endpoint->base.listen_ready)
         endpoint_accept(&endpoint->base);
     endpoint->woken |= endpoint->base.listen_ready && !endpoint->base.listen_paused;
-    step_handshakes(endpoint);
+    conn_check_handshakes(&endpoint->base, SHM_HANDSHAKE_NS);
+    for (CONN_EACH(shm_conn, conn, &endpoint->base, LIST_HANDSHAKE))
+        connect_step(conn);
     if (endpoint->zone)
         zone_check(endpoint->zone);
 }
@@ -183,11 +172,11 @@ static void take_bells(struct shm_endpoint *endpoint)
 
         words &= words - 1;
         while (bits) {
-            struct shm_conn *conn = endpoint->conns[word * 64 + (uint32_t)__builtin_ctzll(bits)];
+            struct conn *conn = endpoint->base.conns[word * 64 + (uint32_t)__builtin_ctzll(bits)];
 
             bits &= bits - 1;
-            if (conn && conn->base.was_open)
-                conn_list_add(&conn->base, LIST_ACTIVE);
+            if (conn && conn->was_open)
+                conn_list_add(conn, LIST_ACTIVE);
         }
     }
 }
@@ -215,17 +204,11 @@ static bool is_drained(const struct conn *conn)
     return in_is_empty((const struct shm_conn *)conn);
 }
 
-/* Blocks wait for a segment, or for a fence. */
-static bool waits_for_peer(const struct shm_conn *conn)
-{
-    return conn->rowan && shm_rowan_rest(conn) != ROWAN_RESTS;
-}
-
 static bool has_work(const struct conn *base)
 {
     const struct shm_conn *conn = (const struct shm_conn *)base;
 
-    return base->state == CONN_BREAKING || waits_for_peer(conn) || !out_is_idle(conn) ||
+    return base->state == CONN_BREAKING || shm_rowan_waits(conn->rowan) || !out_is_idle(conn) ||
            !in_is_empty(conn);
 }
 
@@ -252,7 +235,7 @@ static void push(struct conn *base)
         conn_ring(conn);
     if (conn->rowan)
         shm_rowan_push(conn);
-    if (base->state == CONN_OPEN && waits_for_peer(conn))
+    if (base->state == CONN_OPEN && shm_rowan_waits(conn->rowan))
         conn_list_add(base, LIST_ACTIVE);
 }
 
@@ -304,6 +287,8 @@ static int shm_endpoint_open(struct endpoint *base)
 
 static const struct conn_backend backend = {
     .endpoint_bytes = sizeof(struct shm_endpoint),
+    .conn_bytes = sizeof(struct shm_conn),
+    .most_conns = SHM_MAX_CONNS,
     .open = shm_endpoint_open,
     .free = shm_endpoint_free,
     .zone_bytes = sizeof(struct shm_zone),
@@ -364,7 +349,7 @@ static int open_directory(struct shm_fabric *fabric, const char *address)
 int fabric_open_shm(const char *address, struct fabric **out)
 {
     struct shm_fabric *fabric = calloc(1, sizeof *fabric);
-    int error;
+    int error = 0;
 
     if (!fabric)
         return ROWAN_ENOMEM;
@@ -377,12 +362,11 @@ int fabric_open_shm(const char *address, struct fabric **out)
         .max_batch_blocks = SHM_BLOCKS,
     };
     fabric->directory_fd = -1;
-    if (address) {
+    if (address)
         error = open_directory(fabric, address);
-        if (error) {
-            free(fabric);
-            return error;
-        }
+    if (error) {
+        free(fabric);
+        return error;
     }
     *out = &fabric->base.base;
     return 0;

@@ -30,7 +30,6 @@
  *    finds no intent after it has revoked us has seen our last claim. And since S6 looks after S4,
  *    a batch that is reported as landed was DONE before the owner closed the connection.
  */
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "common/base/assert.h"
@@ -58,18 +57,16 @@ shm_step_hook *shm_step_hook_installed;
 int shm_rowan_create(struct shm_conn *conn, struct zone_control *control, uint32_t depth,
                      uint32_t sender, struct pm *pm)
 {
-    struct shm_rowan *rowan = calloc(1, sizeof *rowan);
+    struct shm_rowan *rowan;
 
-    if (!rowan || window_init(&rowan->window, SHM_BLOCKS)) {
-        free(rowan);
+    if (window_open(&conn->base, sizeof *rowan, SHM_BLOCKS))
         return ROWAN_ENOMEM;
-    }
+    rowan = (struct shm_rowan *)conn->base.window;
     rowan->control = control;
     rowan->self = &control->senders[sender];
     rowan->pm = pm;
     rowan->depth = depth;
     conn->rowan = rowan;
-    conn->base.window = &rowan->window;
     return 0;
 }
 
@@ -79,15 +76,13 @@ void shm_rowan_destroy(struct shm_rowan *rowan)
         return;
     munmap(rowan->control, zone_control_bytes(rowan->depth));
     pm_close(rowan->pm);
-    window_fini(&rowan->window);
-    free(rowan);
 }
 
 bool shm_rowan_is_syncing(const struct shm_rowan *rowan)
 {
     const struct shm_fence *last = &rowan->fences[(rowan->fence_tail - 1) % SHM_FENCES];
 
-    return rowan->fence_head != rowan->fence_tail && pm_fence_done(rowan->pm, last->ticket) == 0;
+    return shm_rowan_is_fencing(rowan) && pm_fence_done(rowan->pm, last->ticket) == 0;
 }
 
 /* --- S1, S2 --- */
@@ -329,13 +324,4 @@ unsigned shm_rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsi
     return window_has_landed(&rowan->window) && may_report(conn)
                ? window_events(&conn->base, events, max)
                : 0;
-}
-
-enum shm_rowan_rest shm_rowan_rest(const struct shm_conn *conn)
-{
-    const struct shm_rowan *rowan = conn->rowan;
-
-    if (rowan->window.batch_head == rowan->window.batch_tail)
-        return ROWAN_RESTS;
-    return rowan->fence_head == rowan->fence_tail ? ROWAN_NO_SEGMENT : ROWAN_FENCING;
 }

@@ -94,18 +94,15 @@ static int listen_locked(int fd, const struct sockaddr_un *address)
 
 int socket_listen(int directory_fd, const char *name, uint32_t index, int *out_fd)
 {
+    const int fd = socket_open();
     struct sockaddr_un address;
-    int fd, error;
+    int error = ROWAN_EIO;
 
     fill_address(&address, directory_fd, name, index);
-    fd = socket_open();
     if (fd < 0)
-        return ROWAN_EIO;
-    if (flock(directory_fd, LOCK_EX) < 0) {
-        close(fd);
-        return ROWAN_EIO;
-    }
-    error = listen_locked(fd, &address);
+        return error;
+    if (flock(directory_fd, LOCK_EX) == 0)
+        error = listen_locked(fd, &address);
     flock(directory_fd, LOCK_UN);
     if (error) {
         log_event(LOG_WARN, "shm_listen_failed", "name=%s index=%u reason=\"%s\"", name, index,
@@ -127,27 +124,22 @@ void socket_unlink(int directory_fd, const char *name, uint32_t index)
 
 int socket_connect(const char *directory, const char *name, uint32_t index, int *out_fd)
 {
+    const int directory_fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const int fd = directory_fd < 0 ? -1 : socket_open();
     struct sockaddr_un address;
-    int directory_fd, fd, failed, system_errno;
+    int error = ROWAN_EUNREACHABLE;
 
-    directory_fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (directory_fd < 0)
-        return ROWAN_EUNREACHABLE;
-    fd = socket_open();
-    if (fd < 0) {
-        close(directory_fd);
-        return ROWAN_EUNREACHABLE;
-    }
     fill_address(&address, directory_fd, name, index);
-    failed = connect(fd, (const struct sockaddr *)&address, sizeof address);
-    system_errno = errno;
-    close(directory_fd);
-    if (failed < 0) {
-        close(fd);
-        return system_errno == EAGAIN ? ROWAN_EAGAIN : ROWAN_EUNREACHABLE;
-    }
-    *out_fd = fd;
-    return 0;
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0)
+        error = 0;
+    else if (fd >= 0 && errno == EAGAIN)
+        error = ROWAN_EAGAIN;
+    close_fd(directory_fd);
+    if (error)
+        close_fd(fd);
+    else
+        *out_fd = fd;
+    return error;
 }
 
 union control_buffer {

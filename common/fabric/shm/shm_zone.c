@@ -83,8 +83,7 @@ static void member_free(struct shm_zone *zone, uint32_t index)
     struct zone_member *member = &zone->members[index];
     struct zone_sender *sender = &zone->control->senders[index];
 
-    if (member->pid_fd >= 0)
-        close(member->pid_fd);
+    close_fd(member->pid_fd);
     if (member->state == MEMBER_LINGERING) {
         close(member->socket_fd);
         zone->lingering--;

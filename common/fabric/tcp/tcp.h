@@ -39,8 +39,7 @@ enum {
     TCP_READ_ROOM = 16 << 10,  /* least room for a read of messages */
     TCP_READ_BYTES = 64 << 10, /* most that one read of messages takes */
     TCP_HELD_BYTES =
-        512
-        << 10, /* of messages of one connection that its owner may hold; one more may go beyond */
+        512 << 10, /* of messages that a connection's owner may hold; one more may go beyond */
 
     TCP_OUT_BYTES = 32 << 10, /* copied bytes that wait on one connection */
     TCP_OUTS = 1024,          /* connections with something to send */
@@ -107,7 +106,7 @@ struct tcp_slabs {
     struct tcp_slab *free[SLAB_KINDS];
     uint32_t counts[SLAB_KINDS], free_count[SLAB_KINDS]; /* of all, and of these */
     uint32_t
-        wanted; /* a bit for each kind of which one was asked for in vain since tcp_out_check last looked */
+        wanted; /* a bit for each kind that was asked for in vain since tcp_out_check last looked */
     struct tcp_slab *chunk; /* the one that is read into, or NULL */
 };
 
@@ -179,7 +178,6 @@ struct tcp_conn {
     struct tcp_out out;
     uint64_t out_number; /* of the next message sent */
 
-    struct tcp_sender *sender;   /* active, and the peer has a zone for us */
     struct tcp_landing *landing; /* passive, and we have one for the peer */
 };
 
@@ -253,7 +251,6 @@ unsigned tcp_in_poll(struct tcp_conn *conn, struct fabric_event *events, unsigne
 /* True: tcp_in_poll could go on at once. */
 bool tcp_in_has_work(const struct tcp_conn *conn);
 void tcp_in_fini(struct tcp_conn *conn);
-void tcp_in_check(struct tcp_endpoint *endpoint);
 void tcp_message_release(struct fabric_conn *conn, uint64_t message);
 
 /* --- tcp_send.c --- */
@@ -265,6 +262,7 @@ void tcp_out_fini(struct tcp_conn *conn);
 
 /* --- tcp_rowan.c --- */
 
+/* Active, and the peer has a zone for us: the connection's `window`. */
 struct tcp_sender {
     struct send_window window;
     uint64_t framed; /* blocks */
@@ -280,9 +278,6 @@ struct tcp_sender {
     uint8_t count[8];
 };
 
-/* Errors: ROWAN_ENOMEM. */
-int sender_create(struct tcp_conn *conn);
-void sender_destroy(struct tcp_sender *sender);
 void sender_push(struct tcp_conn *conn);
 unsigned sender_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
 bool sender_has_events(const struct tcp_conn *conn);

@@ -28,19 +28,18 @@
 
 /* --- a connection's memory and sockets --- */
 
-/* Errors: ROWAN_ENOMEM. */
-static int conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn **out)
+static int create(struct endpoint *endpoint, bool active, struct tcp_conn **out)
 {
-    struct tcp_conn *conn = calloc(1, sizeof *conn);
+    struct conn *base;
+    const int error = conn_create(endpoint, active, &base);
 
-    if (!conn)
-        return ROWAN_ENOMEM;
-    conn->endpoint = endpoint;
-    conn->messages.fd = conn->blocks.fd = -1;
-    conn_init(&conn->base, &endpoint->base, active);
+    if (error)
+        return error;
+    *out = (struct tcp_conn *)base;
+    (*out)->endpoint = (struct tcp_endpoint *)endpoint;
+    (*out)->messages.fd = (*out)->blocks.fd = -1;
     if (!active)
-        conn_list_add(&conn->base, LIST_HALF_OPEN);
-    *out = conn;
+        conn_list_add(base, LIST_HALF_OPEN);
     return 0;
 }
 
@@ -63,8 +62,7 @@ static void drop_socket(struct tcp_endpoint *endpoint, struct tcp_socket *socket
         epoll_ctl(endpoint->base.epoll_fd, EPOLL_CTL_DEL, socket->fd, NULL);
         shutdown(socket->fd, SHUT_RDWR);
     }
-    if (socket->fd >= 0)
-        close(socket->fd);
+    close_fd(socket->fd);
     *socket = (struct tcp_socket){.fd = -1};
 }
 
@@ -84,8 +82,6 @@ void tcp_conn_destroy(struct conn *base)
     tcp_in_fini(conn);
     tcp_out_fini(conn);
     landing_destroy(conn);
-    sender_destroy(conn->sender);
-    free(conn);
 }
 
 /* --- greetings --- */
@@ -183,16 +179,16 @@ static int dial(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_socke
 int tcp_connect(struct fabric_endpoint *base, const char *text, uint32_t index, uint64_t context,
                 struct fabric_conn **out)
 {
-    struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base;
+    struct endpoint *endpoint = (struct endpoint *)base;
     union tcp_address address;
     struct tcp_conn *conn;
     int error = tcp_address_parse(text, index, &address);
 
     if (error)
         return error;
-    if (endpoint->base.counts[LIST_ALL] >= TCP_MAX_CONNS)
+    if (endpoint->counts[LIST_ALL] >= TCP_MAX_CONNS)
         return ROWAN_ETOOMANY;
-    error = conn_create(endpoint, true, &conn);
+    error = create(endpoint, true, &conn);
     if (error)
         return error;
     conn->address = address;
@@ -250,7 +246,7 @@ static void step_active(struct tcp_conn *conn)
             conn->base.state = CONN_JOINING;
             error = dial(conn, &conn->blocks, SOCKET_BLOCKS);
             if (!error)
-                error = sender_create(conn);
+                error = window_open(&conn->base, sizeof(struct tcp_sender), TCP_BLOCKS);
         } else if (!error) {
             conn_opened(&conn->base);
         }
@@ -384,7 +380,7 @@ bool tcp_make_room(struct endpoint *endpoint)
 int tcp_accepted(struct endpoint *base, int fd)
 {
     struct tcp_conn *conn;
-    int error = conn_create((struct tcp_endpoint *)base, false, &conn);
+    int error = create(base, false, &conn);
 
     if (error) {
         close(fd);

@@ -30,9 +30,9 @@ static void blocks_event(struct tcp_conn *conn)
 {
     if (conn->landing && conn->blocks.readable && !conn_is_listed(&conn->base, LIST_NO_SEGMENT))
         conn_list_add(&conn->base, LIST_LANDING);
-    if (conn->sender && conn->blocks.readable)
+    if (conn->base.window && conn->blocks.readable)
         conn_list_add(&conn->base, LIST_ACTIVE);
-    if (conn->sender && conn->blocks.writable)
+    if (conn->base.window && conn->blocks.writable)
         conn_list_add(&conn->base, LIST_DIRTY);
 }
 
@@ -84,7 +84,8 @@ static void check_deadlines(struct tcp_endpoint *endpoint)
     endpoint->checked_ns = endpoint->base.now_ns;
     conn_check_handshakes(&endpoint->base, TCP_HANDSHAKE_NS);
     landing_check(endpoint);
-    tcp_in_check(endpoint);
+    partial_check(&endpoint->base);
+    slabs_try_again(endpoint); /* perhaps it was the system that had none */
     tcp_out_check(endpoint);
 }
 
@@ -114,7 +115,7 @@ static unsigned move(struct conn *base, struct fabric_event *events, unsigned ma
     struct tcp_conn *conn = (struct tcp_conn *)base;
     unsigned count = 0;
 
-    if (conn->sender)
+    if (conn->base.window)
         count += sender_poll(conn, events, max);
     if (conn_moves(base))
         count += tcp_in_poll(conn, events + count, max - count);
@@ -150,7 +151,7 @@ static void push(struct conn *base)
 
     if (conn->out.slab)
         tcp_out_push(conn);
-    if (conn->sender && base->state == CONN_OPEN)
+    if (base->window && base->state == CONN_OPEN)
         sender_push(conn);
 }
 
@@ -204,6 +205,8 @@ static void tcp_endpoint_free(struct endpoint *base)
 
 static const struct conn_backend backend = {
     .endpoint_bytes = sizeof(struct tcp_endpoint),
+    .conn_bytes = sizeof(struct tcp_conn),
+    .most_conns = TCP_MAX_CONNS + TCP_MAX_HALF_OPEN + 1, /* who is refused */
     .open = tcp_endpoint_open,
     .free = tcp_endpoint_free,
     .zone_bytes = sizeof(struct tcp_zone),
@@ -243,7 +246,7 @@ static const struct fabric_ops tcp_ops = {
 int fabric_open_tcp(const char *address, struct fabric **out)
 {
     struct tcp_fabric *fabric = calloc(1, sizeof *fabric);
-    int error;
+    int error = 0;
 
     if (!fabric)
         return ROWAN_ENOMEM;
@@ -255,12 +258,11 @@ int fabric_open_tcp(const char *address, struct fabric **out)
         .landing_stride = FABRIC_STRIDE,
         .max_batch_blocks = TCP_BLOCKS,
     };
-    if (address) {
+    if (address)
         error = tcp_address_parse(address, 0, &fabric->address);
-        if (error) {
-            free(fabric);
-            return error;
-        }
+    if (error) {
+        free(fabric);
+        return error;
     }
     *out = &fabric->base.base;
     return 0;

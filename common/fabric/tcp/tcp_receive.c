@@ -308,12 +308,6 @@ bool tcp_in_has_work(const struct tcp_conn *conn)
     return conn->base.state == CONN_OPEN && conn->messages.readable;
 }
 
-void tcp_in_check(struct tcp_endpoint *endpoint)
-{
-    partial_check(&endpoint->base);
-    slabs_try_again(endpoint); /* perhaps it was the system that had none */
-}
-
 void tcp_in_fini(struct tcp_conn *conn)
 {
     struct tcp_in *in = &conn->in;

@@ -5,7 +5,6 @@
  * 1. landed <= framed <= posted (window.h), in blocks since the beginning.
  * 2. A frame that was sent in part is finished before the next begins.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/error.h"
@@ -13,25 +12,9 @@
 
 enum { COUNTS_READ_BYTES = 1024 };
 
-int sender_create(struct tcp_conn *conn)
+static struct tcp_sender *sender_of(const struct tcp_conn *conn)
 {
-    int error;
-
-    conn->sender = calloc(1, sizeof *conn->sender);
-    if (!conn->sender)
-        return ROWAN_ENOMEM;
-    error = window_init(&conn->sender->window, TCP_BLOCKS);
-    if (error)
-        return error;
-    conn->base.window = &conn->sender->window;
-    return 0;
-}
-
-void sender_destroy(struct tcp_sender *sender)
-{
-    if (sender)
-        window_fini(&sender->window);
-    free(sender);
+    return (struct tcp_sender *)conn->base.window;
 }
 
 /* --- frames --- */
@@ -98,7 +81,7 @@ static unsigned gather_frame(const struct tcp_sender *sender, struct iovec *piec
 /* Sends what is left of the frame, as far as the socket takes it. */
 static void send_frame(struct tcp_conn *conn)
 {
-    struct tcp_sender *sender = conn->sender;
+    struct tcp_sender *sender = sender_of(conn);
     struct iovec pieces[TCP_FRAME_BLOCKS + 1];
     const uint64_t asked = sender->frame_bytes - sender->frame_sent;
     const ssize_t sent = tcp_write(conn->blocks.fd, pieces, gather_frame(sender, pieces));
@@ -114,7 +97,7 @@ static void send_frame(struct tcp_conn *conn)
 
 void sender_push(struct tcp_conn *conn)
 {
-    struct tcp_sender *sender = conn->sender;
+    struct tcp_sender *sender = sender_of(conn);
 
     while (conn->blocks.writable) {
         if (sender->frame_sent == sender->frame_bytes) { /* 2 */
@@ -158,7 +141,7 @@ static void read_counts(struct tcp_conn *conn)
     const ssize_t got = tcp_read(conn->blocks.fd, &piece, 1);
 
     socket_was_read(&conn->blocks, got, sizeof data);
-    if (got > 0 && !take_counts(conn->sender, data, (size_t)got))
+    if (got > 0 && !take_counts(sender_of(conn), data, (size_t)got))
         conn_break(&conn->base, ROWAN_EFORMAT, false);
     else if (got == ROWAN_ECLOSED)
         conn_break(&conn->base, ROWAN_ECLOSED, true);
@@ -166,8 +149,8 @@ static void read_counts(struct tcp_conn *conn)
 
 bool sender_has_events(const struct tcp_conn *conn)
 {
-    return conn->sender && (window_has_landed(&conn->sender->window) ||
-                            (conn->base.state == CONN_OPEN && conn->blocks.readable));
+    return conn->base.window && (window_has_landed(conn->base.window) ||
+                                 (conn->base.state == CONN_OPEN && conn->blocks.readable));
 }
 
 unsigned sender_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max)

@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -20,7 +21,7 @@
 #include "common/base/log.h"
 
 enum {
-    HOST_BYTES = 64,
+    HOST_BYTES = 64, /* split_address */
     BACKLOG = 4096,
     IDLE_S = 2,
     PROBE_S = 1,
@@ -39,34 +40,17 @@ static int refuse_address(const char *text, const char *reason)
 /* Takes HOST:PORT or [HOST]:PORT apart. The port, or 0. */
 static unsigned split_address(const char *rest, char host[HOST_BYTES], bool *bracketed)
 {
-    const char *begin = rest, *end, *digits;
-    unsigned port = 0;
+    char digits[6];
+    int bytes = 0;
+    unsigned long port;
 
     *bracketed = *rest == '[';
-    if (*bracketed) {
-        begin = rest + 1;
-        end = strchr(begin, ']');
-        if (!end || end[1] != ':')
-            return 0;
-        digits = end + 2;
-    } else {
-        end = strchr(begin, ':');
-        if (!end)
-            return 0;
-        digits = end + 1;
-    }
-    if (end == begin || end - begin >= HOST_BYTES)
+    if (sscanf(rest, *bracketed ? "[%63[^]]]:%5[0-9]%n" : "%63[^:]:%5[0-9]%n", host, digits,
+               &bytes) != 2 ||
+        rest[bytes] != '\0')
         return 0;
-    memcpy(host, begin, (size_t)(end - begin));
-    host[end - begin] = 0;
-    if (*digits == 0 || strlen(digits) > 5)
-        return 0;
-    for (; *digits; digits++) {
-        if (*digits < '0' || *digits > '9')
-            return 0;
-        port = port * 10 + (unsigned)(*digits - '0');
-    }
-    return port <= UINT16_MAX ? port : 0;
+    port = strtoul(digits, NULL, 10);
+    return port <= UINT16_MAX ? (unsigned)port : 0;
 }
 
 static bool is_nobody(const union tcp_address *address)
@@ -95,14 +79,13 @@ int tcp_address_parse(const char *text, uint32_t index, union tcp_address *out)
         strcpy(host, "127.0.0.1");
     if (!bracketed && inet_pton(AF_INET, host, &address.v4.sin_addr) == 1) {
         address.v4.sin_family = AF_INET;
-        address.v4.sin_port = htons((uint16_t)port);
     } else if (bracketed && inet_pton(AF_INET6, host, &address.v6.sin6_addr) == 1) {
         address.v6.sin6_family = AF_INET6;
-        address.v6.sin6_port = htons((uint16_t)port);
     } else {
         return refuse_address(text, "the host must be an IPv4 address, an [IPv6] one or localhost: "
                                     "to look up a name would hold up all else");
     }
+    address.v4.sin_port = htons((uint16_t)port);
     if (is_nobody(&address))
         return refuse_address(text, "no peer can connect to this address: name one of this host's");
     if (tcp_address_index(&address, index))
@@ -111,18 +94,17 @@ int tcp_address_parse(const char *text, uint32_t index, union tcp_address *out)
     return 0;
 }
 
+/* The port lies at the same place in both. */
+static_assert(offsetof(union tcp_address, v4.sin_port) == offsetof(union tcp_address, v6.sin6_port),
+              "one way to it");
+
 int tcp_address_index(union tcp_address *address, uint32_t index)
 {
-    const bool v4 = address->any.sa_family == AF_INET;
-    const uint64_t port =
-        (uint64_t)ntohs(v4 ? address->v4.sin_port : address->v6.sin6_port) + index;
+    const uint64_t port = (uint64_t)ntohs(address->v4.sin_port) + index;
 
     if (port > UINT16_MAX)
         return ROWAN_EINVALID;
-    if (v4)
-        address->v4.sin_port = htons((uint16_t)port);
-    else
-        address->v6.sin6_port = htons((uint16_t)port);
+    address->v4.sin_port = htons((uint16_t)port);
     return 0;
 }
 
@@ -168,24 +150,9 @@ static int open_socket(const union tcp_address *address)
     const int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
-        return errno == EMFILE || errno == ENFILE ? ROWAN_ETOOMANY : error_from_errno(errno);
+        return error_from_errno(errno);
     set_buffers(fd, TCP_SOCKET_BYTES); /* before it connects: the window's scale follows from it */
     return fd;
-}
-
-static int bind_error(int system_errno)
-{
-    switch (system_errno) {
-    case EADDRINUSE:
-        return ROWAN_EINUSE;
-    case EACCES:
-    case EPERM:
-        return ROWAN_EPERMISSION;
-    case EADDRNOTAVAIL:
-        return ROWAN_EINVALID;
-    default:
-        return ROWAN_EIO;
-    }
 }
 
 int tcp_listen(const union tcp_address *address, int *out_fd)
@@ -197,9 +164,9 @@ int tcp_listen(const union tcp_address *address, int *out_fd)
         return fd;
     set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (bind(fd, &address->any, address_bytes(address)) < 0 || listen(fd, BACKLOG) < 0) {
-        error = bind_error(errno);
+        error = errno == EADDRNOTAVAIL ? ROWAN_EINVALID : error_from_errno(errno);
         log_event(LOG_WARN, "listen_failed", "port=%u reason=\"%s\"", ntohs(address->v4.sin_port),
-                  strerror(errno)); /* the same place in both */
+                  strerror(errno));
         close(fd);
         return error;
     }

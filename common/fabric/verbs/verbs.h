@@ -90,7 +90,10 @@ static inline uint32_t verbs_work_number(uint64_t wr_id)
 
 /* An address handle that is wanted (verbs_resolve.c). */
 struct verbs_job {
-    struct verbs_job *next;
+    struct {
+        struct verbs_job *next, *prev;
+    } link;
+    bool waits;
     struct verbs_conn *conn; /* NULL: is gone */
     struct ibv_ah_attr attributes;
     _Atomic bool is_done;
@@ -102,8 +105,10 @@ struct verbs_resolver {
     pthread_cond_t wanted;
     pthread_t thread;
     bool runs, ends;
-    uint32_t count;          /* of jobs */
-    struct verbs_job *first; /* that waits */
+    uint32_t count; /* of jobs */
+    struct {
+        struct verbs_job *first, *last;
+    } jobs; /* that wait */
     uint32_t silent_count, silent_next;
     union ibv_gid
         silent[VERBS_SILENT]; /* addresses that nobody answered to when they were asked last */
@@ -117,7 +122,9 @@ struct verbs_fabric {
 
     /* What devices say outside of completion queues, for the endpoints' threads (verbs_async.c). */
     pthread_mutex_t async_mutex;
-    struct verbs_endpoint *endpoints; /* linked by next_endpoint */
+    struct {
+        struct verbs_endpoint *first, *last;
+    } endpoints;
     struct verbs_resolver resolver;
     _Atomic(const char *) fatal; /* why the device is of no use any more; NULL: it is */
 };
@@ -156,7 +163,9 @@ struct verbs_endpoint {
     struct verbs_device *device;
     struct fabric_endpoint *control; /* of fabric->control, with the same index */
     struct event_source control_source;
-    struct verbs_endpoint *next_endpoint; /* of the fabric */
+    struct {
+        struct verbs_endpoint *next, *prev;
+    } link;      /* of the fabric's */
     int wake_fd; /* another endpoint's thread heard something of the device */
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
@@ -173,7 +182,6 @@ struct verbs_endpoint {
     struct verbs_packets *packets; /* the UD queue pair and its buffers */
     struct verbs_messages messages;
 
-    uint32_t next_number;      /* of connections: where to look for one that is not in use */
     _Atomic bool has_resolved; /* an address handle was made */
 
     struct verbs_zone *zone;
@@ -185,8 +193,6 @@ struct verbs_endpoint {
 
     /* The device says that half of the zone's slots are used; set by whoever hears it (verbs_async.c). */
     _Atomic bool limit_reached;
-
-    struct verbs_conn *conns[VERBS_MAX_CONNS]; /* by number; most of its pages are never touched */
 };
 
 /* --- connections --- */
@@ -197,9 +203,8 @@ struct verbs_endpoint {
 struct verbs_conn {
     struct conn base;
     struct verbs_endpoint *endpoint;
-    bool was_readied; /* passive: "ready" has come */
-    uint32_t number;  /* in endpoint->conns; with `token` in every packet to us */
-    uint32_t token;
+    bool was_readied;            /* passive: "ready" has come */
+    uint32_t token;              /* with `number` in every packet to us */
     struct fabric_conn *control; /* tcp; NULL: gone */
     struct verbs_hello theirs;
     struct verbs_job *job;       /* CONN_RESOLVING */
@@ -211,7 +216,7 @@ struct verbs_conn {
 static inline struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint,
                                                uint32_t number)
 {
-    return number < VERBS_MAX_CONNS ? endpoint->conns[number] : NULL;
+    return number < VERBS_MAX_CONNS ? (struct verbs_conn *)endpoint->base.conns[number] : NULL;
 }
 
 /* --- verbs_memory.c --- */
@@ -260,7 +265,6 @@ void verbs_connect_opened(struct verbs_conn *conn);
 void verbs_connect_resolved(struct verbs_conn *conn, struct ibv_ah *ah);
 
 /* --- verbs_resolve.c --- */
-void verbs_resolver_init(struct verbs_resolver *resolver);
 
 /* All endpoints have left. Waits for a call into the kernel that is under way: about a second at most. */
 void verbs_resolver_fini(struct verbs_fabric *fabric);

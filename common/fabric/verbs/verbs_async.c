@@ -24,21 +24,16 @@ void verbs_async_join(struct verbs_endpoint *endpoint)
     struct verbs_fabric *fabric = endpoint->fabric;
 
     pthread_mutex_lock(&fabric->async_mutex);
-    endpoint->next_endpoint = fabric->endpoints;
-    fabric->endpoints = endpoint;
+    LIST_APPEND(&fabric->endpoints, endpoint, link);
     pthread_mutex_unlock(&fabric->async_mutex);
 }
 
 void verbs_async_leave(struct verbs_endpoint *endpoint)
 {
     struct verbs_fabric *fabric = endpoint->fabric;
-    struct verbs_endpoint **link = &fabric->endpoints;
 
     pthread_mutex_lock(&fabric->async_mutex);
-    while (*link && *link != endpoint)
-        link = &(*link)->next_endpoint;
-    if (*link)
-        *link = endpoint->next_endpoint;
+    LIST_REMOVE(&fabric->endpoints, endpoint, link);
     pthread_mutex_unlock(&fabric->async_mutex);
 }
 
@@ -78,8 +73,8 @@ static void handle_failure(const struct ibv_qp *qp)
 static void handle_fatal(struct verbs_fabric *fabric, const char *what)
 {
     atomic_store(&fabric->fatal, what);
-    for (const struct verbs_endpoint *endpoint = fabric->endpoints; endpoint;
-         endpoint = endpoint->next_endpoint)
+    for (const struct verbs_endpoint *endpoint = fabric->endpoints.first; endpoint;
+         endpoint = endpoint->link.next)
         wake(endpoint);
 }
 

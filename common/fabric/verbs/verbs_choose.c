@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/bytes.h"
 #include "common/base/error.h"
 #include "common/fabric/verbs/verbs_device.h"
 #include "common/fabric/verbs/verbs_mlx5.h"
@@ -36,11 +37,6 @@ struct wish {
 };
 
 /* --- GIDs --- */
-
-static bool is_zero(const union ibv_gid *gid)
-{
-    return gid->global.interface_id == 0 && gid->global.subnet_prefix == 0;
-}
 
 static bool is_v4(const union ibv_gid *gid)
 {
@@ -71,7 +67,7 @@ static enum rank rank_of(const struct ibv_gid_entry *entry, bool is_ethernet,
 {
     const bool is_v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
 
-    if (is_zero(&entry->gid) || entry->gid_index > VERBS_MOST_GID_INDEX)
+    if (bytes_are_zero(&entry->gid, sizeof entry->gid) || entry->gid_index > VERBS_MOST_GID_INDEX)
         return RANK_NONE;
     if (wish->gid_index_plus_1 && entry->gid_index != wish->gid_index_plus_1 - 1)
         return RANK_NONE;

@@ -28,30 +28,16 @@ enum { CONTROL_EVENTS = 64 };
 
 /* --- a connection's memory and number --- */
 
-static uint32_t unused_number(struct verbs_endpoint *endpoint)
+static int create(struct verbs_endpoint *endpoint, bool active, struct verbs_conn **out)
 {
-    while (endpoint->conns[endpoint->next_number])
-        endpoint->next_number = (endpoint->next_number + 1) % VERBS_MAX_CONNS;
-    return endpoint->next_number;
-}
+    struct conn *base;
+    const int error = conn_create(&endpoint->base, active, &base);
 
-/* Errors: ROWAN_ENOMEM ETOOMANY. */
-static int conn_create(struct verbs_endpoint *endpoint, bool active, struct verbs_conn **out)
-{
-    struct verbs_conn *conn;
-
-    if (endpoint->base.counts[LIST_ALL] == VERBS_MAX_CONNS)
-        return ROWAN_ETOOMANY;
-    conn = calloc(1, sizeof *conn);
-    if (!conn)
-        return ROWAN_ENOMEM;
-    conn->endpoint = endpoint;
-    conn->number = unused_number(endpoint);
-    random_entropy(&conn->token, sizeof conn->token);
-    endpoint->conns[conn->number] = conn;
-    endpoint->next_number = (conn->number + 1) % VERBS_MAX_CONNS;
-    conn_init(&conn->base, &endpoint->base, active);
-    *out = conn;
+    if (error)
+        return error;
+    *out = (struct verbs_conn *)base;
+    (*out)->endpoint = endpoint;
+    random_entropy(&(*out)->token, sizeof(*out)->token);
     return 0;
 }
 
@@ -78,12 +64,7 @@ bool verbs_conn_release(struct conn *base)
 
 void verbs_conn_destroy(struct conn *base)
 {
-    struct verbs_conn *conn = (struct verbs_conn *)base;
-
-    verbs_stream_close(conn);
-    ASSERT(conn->endpoint->conns[conn->number] == conn);
-    conn->endpoint->conns[conn->number] = NULL;
-    free(conn);
+    verbs_stream_close((struct verbs_conn *)base);
 }
 
 /* --- hellos --- */
@@ -105,7 +86,7 @@ static int say_hello(struct verbs_conn *conn, const struct verbs_rc_hello *rc)
     hello.mtu = device->mtu_bytes;
     hello.ud_number = packets->qp->qp_num;
     hello.ud_key = packets->key;
-    hello.connection = conn->number;
+    hello.connection = conn->base.number;
     hello.token = conn->token;
     hello.rc = *rc;
     memcpy(hello.gid, device->gid.raw, sizeof hello.gid);
@@ -140,7 +121,7 @@ int verbs_connect(struct fabric_endpoint *base, const char *address, uint32_t in
         return error;
     if (base->error)
         return base->error;
-    error = conn_create(endpoint, true, &conn);
+    error = create(endpoint, true, &conn);
     if (error)
         return error;
     conn->base.context = context;
@@ -222,7 +203,7 @@ static void accepted(struct verbs_endpoint *endpoint, const struct fabric_event 
     struct verbs_conn *conn;
 
     if (shut_out_forbids(&endpoint->base.base, &event->peer) || /* since tcp has admitted it */
-        conn_create(endpoint, false, &conn)) {
+        create(endpoint, false, &conn)) {
         fabric_conn_close(event->conn);
         return;
     }

@@ -33,18 +33,16 @@ struct verbs_device {
     struct ibv_port_attr port_attributes;
     int gid_index;
     union ibv_gid gid;
-    uint32_t gid_type;     /* enum ibv_gid_type */
-    char netdev[IFNAMSIZ]; /* of the GID; "": none, or not known */
-    bool is_ethernet;      /* RoCE: a GRH is mandatory */
-    uint32_t mtu_bytes;    /* active: payload of a packet */
-    uint32_t
-        max_inline_bytes; /* that RC and UD queue pairs could be had with; ask for what you need */
-    bool has_odp;         /* RC sends, reads, receives: all that is needed, on demand */
+    uint32_t gid_type;           /* enum ibv_gid_type */
+    char netdev[IFNAMSIZ];       /* of the GID; "": none, or not known */
+    bool is_ethernet;            /* RoCE: a GRH is mandatory */
+    uint32_t mtu_bytes;          /* active: payload of a packet */
+    uint32_t max_inline_bytes;   /* that RC and UD queue pairs could be had with */
+    bool has_odp;                /* RC sends, reads, receives: all that is needed, on demand */
     enum fabric_receive receive; /* chosen; never AUTO */
     const char *receive_reason;  /* why not one that comes before it; static */
     uint32_t slot_bytes;
-    struct ibv_dm
-        *dm; /* 64 B of device memory for the persistence reads' sink; NULL: host memory */
+    struct ibv_dm *dm;        /* 64 B of the device's, the sink of persistence reads; NULL: none */
     struct verbs_buffer sink; /* the host memory */
     struct ibv_mr *sink_mr;
     uint64_t sink_address; /* as a work request wants it */

@@ -285,6 +285,8 @@ static void verbs_endpoint_leave(struct endpoint *base)
 
 static const struct conn_backend backend = {
     .endpoint_bytes = sizeof(struct verbs_endpoint),
+    .conn_bytes = sizeof(struct verbs_conn),
+    .most_conns = VERBS_MAX_CONNS,
     .open = verbs_endpoint_open,
     .leave = verbs_endpoint_leave,
     .free = verbs_endpoint_free,
@@ -392,7 +394,8 @@ int fabric_open_verbs(const char *address, const struct fabric_verbs_options *op
     if (error)
         goto close_device;
     pthread_mutex_init(&fabric->async_mutex, NULL);
-    verbs_resolver_init(&fabric->resolver);
+    pthread_mutex_init(&fabric->resolver.mutex, NULL);
+    pthread_cond_init(&fabric->resolver.wanted, NULL);
     set_caps(fabric);
     *out = &fabric->base.base;
     return 0;

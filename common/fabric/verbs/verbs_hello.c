@@ -2,6 +2,7 @@
  * does not use is 0, and a peer that fills it speaks another layout. */
 #include <string.h>
 
+#include "common/base/bytes.h"
 #include "common/base/error.h"
 #include "common/fabric/verbs/verbs.h"
 
@@ -16,17 +17,10 @@ struct verbs_hello verbs_hello_make(enum verbs_hello_kind kind)
     return (struct verbs_hello){.magic = VERBS_HELLO_MAGIC, .layouts = LAYOUTS, .kind = kind};
 }
 
-static bool is_zero(const void *bytes, size_t count)
-{
-    static const struct verbs_hello zeros;
-
-    return memcmp(bytes, &zeros, count) == 0;
-}
-
 static bool is_sound_rc(const struct verbs_rc_hello *rc)
 {
     if (rc->qp_number == 0)
-        return is_zero(rc, sizeof *rc);
+        return bytes_are_zero(rc, sizeof *rc);
     return rc->qp_number <= NUMBER_24_BITS && rc->psn <= NUMBER_24_BITS && rc->zero == 0 &&
            rc->zone <= VERBS_ZONE_OF_SEGMENTS && rc->reads > 0 && rc->reads <= MOST_READS &&
            (rc->zone == VERBS_NO_ZONE
@@ -39,7 +33,7 @@ static bool is_sound(const struct verbs_hello *hello)
     const size_t own = offsetof(struct verbs_hello, gid);
 
     if (hello->kind == VERBS_READY || hello->kind == VERBS_REFUSAL)
-        return is_zero(hello->gid, sizeof *hello - own) &&
+        return bytes_are_zero(hello->gid, sizeof *hello - own) &&
                (hello->kind == VERBS_READY
                     ? hello->error == 0
                     : hello->error != 0 && hello->error == greeting_refusal(hello->error));
@@ -47,7 +41,7 @@ static bool is_sound(const struct verbs_hello *hello)
            hello->mtu >= 256 && hello->mtu <= 4096 && (hello->mtu & (hello->mtu - 1)) == 0 &&
            hello->ud_number > 0 && hello->ud_number <= NUMBER_24_BITS &&
            hello->connection < VERBS_MAX_CONNS && is_sound_rc(&hello->rc) &&
-           is_zero(hello->zeros, sizeof hello->zeros);
+           bytes_are_zero(hello->zeros, sizeof hello->zeros);
 }
 
 int verbs_hello_read(const void *bytes, size_t count, struct verbs_hello *out, uint32_t *layout)

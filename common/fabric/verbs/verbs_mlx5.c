@@ -25,7 +25,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
-#include "common/fabric/mlx5/mlx5_devx.h"
+#include "common/fabric/mlx5/mlx5_queue.h"
 #include "common/fabric/verbs/verbs_mlx5.h"
 #include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_zone.h"

@@ -36,9 +36,8 @@ struct fence { /* what has landed when it comes back */
     uint32_t requests;
 };
 
-/* The active end. */
+/* The active end: the connection's `window`. */
 struct sender {
-    struct verbs_rc rc;
     struct send_window window;
     uint64_t sent;        /* blocks */
     uint32_t queue, used; /* places of the send queue */
@@ -50,7 +49,7 @@ struct sender {
 static struct sender *sender_of(const struct verbs_conn *conn)
 {
     ASSERT(conn->base.active);
-    return (struct sender *)conn->rc;
+    return (struct sender *)conn->base.window;
 }
 
 /* --- making it --- */
@@ -112,13 +111,15 @@ release:
 static int open_active(struct verbs_conn *conn)
 {
     const struct ibv_device_attr *limits = &conn->endpoint->device->attributes.orig_attr;
-    struct sender *sender = sender_of(conn);
-    struct ibv_qp_init_attr init = {.cap = {.max_recv_wr = 1}};
-    int error;
+    const uint32_t queue = verbs_at_most(SEND_QUEUE, limits->max_qp_wr);
+    struct ibv_qp_init_attr init = {.cap = {.max_send_wr = queue, .max_recv_wr = 1}};
+    int error = verbs_rc_make(conn, &init, 0); /* the peer may do nothing here */
 
-    init.cap.max_send_wr = sender->queue = verbs_at_most(SEND_QUEUE, limits->max_qp_wr);
-    error = verbs_rc_make(conn, &init, 0); /* the peer may do nothing here */
-    return error ? error : window_init(&sender->window, VERBS_BLOCKS);
+    if (!error)
+        error = window_open(&conn->base, sizeof(struct sender), VERBS_BLOCKS);
+    if (!error)
+        sender_of(conn)->queue = queue;
+    return error;
 }
 
 static int open_passive(struct verbs_conn *conn)
@@ -165,7 +166,7 @@ int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours)
     if (conn->base.peer.kind != FABRIC_SERVER || own->identity.kind != FABRIC_SERVER ||
         (!conn->base.active && !conn->endpoint->zone))
         return 0;
-    conn->rc = calloc(1, conn->base.active ? sizeof(struct sender) : sizeof *conn->rc);
+    conn->rc = calloc(1, sizeof *conn->rc);
     if (!conn->rc)
         return ROWAN_ENOMEM;
     random_entropy(&conn->rc->psn, sizeof conn->rc->psn); /* packets of a former life do not fit */
@@ -266,7 +267,6 @@ int verbs_rc_connect(struct verbs_conn *conn)
         error = connect_pair(conn);
     if (!error && conn->base.active) {
         sender_of(conn)->reads = reads_in_flight(conn);
-        conn->base.window = &sender_of(conn)->window;
         conn->base.base.has_zone = true;
     }
     return error;
@@ -287,17 +287,15 @@ void verbs_rc_close(struct verbs_conn *conn)
         rc->zone->member_count--;
     }
     conn->endpoint->cq_free += rc->places;
-    if (conn->base.active)
-        window_fini(&sender_of(conn)->window);
+    window_close(&conn->base);
     free(rc);
     conn->rc = NULL; /* 2 */
-    conn->base.window = NULL;
 }
 
 void verbs_rc_break(struct verbs_conn *conn, const struct ibv_wc *wc)
 {
     log_event(LOG_WARN, "verbs_broken",
-              "connection=%u queue_pair=%u work=%u status=\"%s\" vendor=%u", conn->number,
+              "connection=%u queue_pair=%u work=%u status=\"%s\" vendor=%u", conn->base.number,
               wc->qp_num, verbs_work_number(wc->wr_id), ibv_wc_status_str(wc->status),
               wc->vendor_err);
     conn_break(&conn->base, ROWAN_ECLOSED, true);
@@ -319,7 +317,7 @@ void verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number)
     if (!conn) /* it was closed since */
         return;
     log_event(LOG_WARN, "verbs_broken", "connection=%u queue_pair=%u reason=asynchronous_event",
-              conn->number, qp_number);
+              conn->base.number, qp_number);
     conn_break(&conn->base, ROWAN_ECLOSED, true);
 }
 
@@ -409,7 +407,7 @@ static void add_fence(const struct verbs_conn *conn, struct chain *chain)
         add_request(chain, IBV_WR_RDMA_READ, (const void *)(uintptr_t)device->sink_address, 1,
                     device->sink_mr->lkey);
 
-    request->wr_id = verbs_work(VERBS_WORK_RC, conn->number, VERBS_RC_FENCE);
+    request->wr_id = verbs_work(VERBS_WORK_RC, conn->base.number, VERBS_RC_FENCE);
     request->send_flags = IBV_SEND_SIGNALED;
     request->wr.rdma.remote_addr = theirs->fence_address;
     request->wr.rdma.rkey = theirs->fence_key;
@@ -439,7 +437,7 @@ static void hand_over(struct verbs_conn *conn, struct chain *chain)
     error = ibv_post_send(conn->rc->qp, chain->requests, &bad);
     if (error) {
         log_event(LOG_ERROR, "verbs_send_refused", "connection=%u requests=%u reason=\"%s\"",
-                  conn->number, chain->count, strerror(abs(error)));
+                  conn->base.number, chain->count, strerror(abs(error)));
         conn_break(&conn->base, ROWAN_EIO, true);
         return;
     }
@@ -456,7 +454,7 @@ void verbs_rc_push(struct verbs_conn *conn)
 
     if (sender->sent == sender->window.posted || is_busy(sender))
         return;
-    chain.wr_id = verbs_work(VERBS_WORK_RC, conn->number, VERBS_RC_UNSIGNALLED);
+    chain.wr_id = verbs_work(VERBS_WORK_RC, conn->base.number, VERBS_RC_UNSIGNALLED);
     chain.count = 0;
     chain.blocks = sender->sent;
     add_blocks(sender, &chain, limit_of(sender));

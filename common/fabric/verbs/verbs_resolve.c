@@ -71,18 +71,23 @@ void verbs_resolver_remember(struct verbs_resolver *resolver, const union ibv_gi
     }
 }
 
+static void take_off(struct verbs_resolver *resolver, struct verbs_job *job)
+{
+    LIST_REMOVE(&resolver->jobs, job, link);
+    job->waits = false;
+}
+
 /* 2 */
 struct verbs_job *verbs_resolver_next(struct verbs_resolver *resolver)
 {
-    struct verbs_job **link = &resolver->first, *job;
+    struct verbs_job *job = resolver->jobs.first;
 
-    while (*link && find_silent(resolver, &(*link)->attributes.grh.dgid) < resolver->silent_count)
-        link = &(*link)->next;
-    if (!*link)
-        link = &resolver->first;
-    job = *link;
+    while (job && find_silent(resolver, &job->attributes.grh.dgid) < resolver->silent_count)
+        job = job->link.next;
+    if (!job)
+        job = resolver->jobs.first;
     if (job)
-        *link = job->next;
+        take_off(resolver, job);
     return job;
 }
 
@@ -120,17 +125,11 @@ static int start(struct verbs_fabric *fabric)
     return error;
 }
 
-void verbs_resolver_init(struct verbs_resolver *resolver)
-{
-    pthread_mutex_init(&resolver->mutex, NULL);
-    pthread_cond_init(&resolver->wanted, NULL);
-}
-
 void verbs_resolver_fini(struct verbs_fabric *fabric)
 {
     struct verbs_resolver *resolver = &fabric->resolver;
 
-    ASSERT(!resolver->first); /* the endpoints have left */
+    ASSERT(!resolver->jobs.first); /* the endpoints have left */
     pthread_mutex_lock(&resolver->mutex);
     resolver->ends = true;
     pthread_cond_signal(&resolver->wanted);
@@ -142,17 +141,6 @@ void verbs_resolver_fini(struct verbs_fabric *fabric)
 }
 
 /* --- an endpoint's calls --- */
-
-static void enqueue(struct verbs_resolver *resolver, struct verbs_job *job)
-{
-    struct verbs_job **link = &resolver->first;
-
-    while (*link)
-        link = &(*link)->next;
-    *link = job;
-    resolver->count++;
-    pthread_cond_signal(&resolver->wanted);
-}
 
 int verbs_resolve(struct verbs_conn *conn)
 {
@@ -166,8 +154,12 @@ int verbs_resolve(struct verbs_conn *conn)
     verbs_rc_address(conn, &job->attributes);
     pthread_mutex_lock(&resolver->mutex);
     error = resolver->count >= VERBS_JOBS ? ROWAN_ETOOMANY /* 2 */ : start(conn->endpoint->fabric);
-    if (!error)
-        enqueue(resolver, job);
+    if (!error) {
+        LIST_APPEND(&resolver->jobs, job, link);
+        job->waits = true;
+        resolver->count++;
+        pthread_cond_signal(&resolver->wanted);
+    }
     pthread_mutex_unlock(&resolver->mutex);
     if (error)
         free(job);
@@ -179,16 +171,14 @@ int verbs_resolve(struct verbs_conn *conn)
 void verbs_resolve_forget(struct verbs_conn *conn)
 {
     struct verbs_resolver *resolver = &conn->endpoint->fabric->resolver;
-    struct verbs_job **link = &resolver->first, *job = conn->job;
+    struct verbs_job *job = conn->job;
 
     if (!job)
         return;
     conn->job = NULL;
     pthread_mutex_lock(&resolver->mutex);
-    while (*link && *link != job)
-        link = &(*link)->next;
-    if (*link)
-        *link = job->next; /* 2 */
+    if (job->waits)
+        take_off(resolver, job); /* 2 */
     else if (!job->is_done)
         job->conn = NULL; /* 1 */
     if (job->conn)

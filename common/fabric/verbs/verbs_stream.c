@@ -83,7 +83,7 @@ static struct packet_head make_head(struct verbs_conn *conn, unsigned flags)
                                 .early = stream->early};
 }
 
-static void set_timer(struct verbs_conn *conn)
+void verbs_stream_added(struct verbs_conn *conn)
 {
     struct verbs_stream *stream = conn->stream;
 
@@ -93,11 +93,6 @@ static void set_timer(struct verbs_conn *conn)
         stream->timer_ns = conn->endpoint->base.now_ns + stream->rto_ns;
     }
     conn_list_add(&conn->base, LIST_TIMED);
-}
-
-void verbs_stream_added(struct verbs_conn *conn)
-{
-    set_timer(conn);
     conn_list_add(&conn->base, LIST_DIRTY);
 }
 
@@ -147,6 +142,14 @@ static void send_next(struct verbs_conn *conn)
     send_data(conn, message, number, flags);
 }
 
+/* The first message, from this one on, that ends behind `number`; NULL: none. */
+static struct verbs_slab *skip_to(struct verbs_slab *message, uint32_t number)
+{
+    while (message && !is_behind(message->sequence + message->packets, number))
+        message = message->next;
+    return message;
+}
+
 static void send_lost(struct verbs_conn *conn)
 {
     struct verbs_stream *stream = conn->stream;
@@ -156,8 +159,7 @@ static void send_lost(struct verbs_conn *conn)
         const uint32_t number = stream->acked + (uint32_t)__builtin_ctzll(stream->again);
 
         stream->again &= stream->again - 1;
-        while (!is_behind(message->sequence + message->packets, number))
-            message = message->next;
+        message = skip_to(message, number);
         send_data(conn, message, number, stream->again ? 0 : PACKET_ASK);
     }
 }
@@ -202,11 +204,8 @@ void verbs_stream_push(struct verbs_conn *conn)
 static void go_back(struct verbs_conn *conn)
 {
     struct verbs_stream *stream = conn->stream;
-    struct verbs_slab *message = stream->first;
 
-    while (message && !is_behind(message->sequence + message->packets, stream->acked))
-        message = message->next;
-    stream->cursor = message;
+    stream->cursor = skip_to(stream->first, stream->acked);
     stream->send_next = stream->acked;
     stream->again = 0;
     stream->is_timed = false;
@@ -267,9 +266,7 @@ static void advance(struct verbs_conn *conn, uint32_t acked)
     stream->acked = acked;
     if (is_behind(acked, stream->send_next)) { /* sent again for nothing */
         stream->send_next = acked;
-        while (stream->cursor &&
-               !is_behind(stream->cursor->sequence + stream->cursor->packets, acked))
-            stream->cursor = stream->cursor->next;
+        stream->cursor = skip_to(stream->cursor, acked);
     }
     if (stream->window < STREAM_WINDOW)
         stream->window++;

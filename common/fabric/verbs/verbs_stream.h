@@ -12,7 +12,7 @@
 
 enum {
     PACKET_GRH_BYTES =
-        40, /* the device writes them in front of each datagram (IB specification, 11.4.1.2) */
+        40, /* in front of each datagram, by the device (IB specification, 11.4.1.2) */
     PACKET_RECEIVES = 2048, /* buffers of the ring */
     PACKET_IN_PLACE = 1024, /* of these with messages that their owners hold */
     PACKET_SENDS = 1024,
@@ -22,36 +22,32 @@ enum {
     STREAM_WINDOW_MIN = 8,
     STREAM_TRIES = 4, /* unanswered, before a silent peer is gone: it may be us who stood still */
     STREAM_DISORDER = 8, /* a datagram is lost when one that was sent so many later has arrived */
-    STREAM_HELD =
-        1024, /* messages of one connection that its owner may hold; a window's more may come */
+    STREAM_HELD = 1024,  /* messages that a connection's owner may hold; a window's more may come */
     STREAM_HELD_BYTES = 512 << 10,
 
     MESSAGE_MANY = 2048, /* messages of an endpoint sent and not acknowledged */
     MESSAGE_MOST = 128,  /* of a connection; MESSAGE_FEW while the endpoint has many */
     MESSAGE_FEW = 8,
-    MESSAGE_BYTES =
-        256 << 10, /* likewise; one more message may go beyond. What was taken must reach an
-                                  owner who holds it all: less than STREAM_HELD_BYTES */
+    /* Likewise; one more message may go beyond. What was taken must reach an owner who holds it all. */
+    MESSAGE_BYTES = STREAM_HELD_BYTES / 2,
 };
 
 #define STREAM_RTO_NS     (20 * NS_PER_MS) /* before a round trip was measured */
 #define STREAM_RTO_MIN_NS (5 * NS_PER_MS)
 #define STREAM_RTO_MAX_NS (320 * NS_PER_MS)
-#define STREAM_SILENT_NS  (5 * NS_PER_S)  /* a peer that does not answer is gone */
-#define STREAM_OWED_NS    (1 * NS_PER_MS) /* how late an acknowledgement may be */
-#define STREAM_REFUSED_NS                                                                          \
-    (50 * NS_PER_MS) /* before the system is asked again for memory that it refused */
-#define STREAM_UNREAD_NS (500 * NS_PER_MS) /* a shut window, likewise */
+#define STREAM_SILENT_NS  (5 * NS_PER_S)    /* a peer that does not answer is gone */
+#define STREAM_OWED_NS    (1 * NS_PER_MS)   /* how late an acknowledgement may be */
+#define STREAM_REFUSED_NS (50 * NS_PER_MS)  /* before the system is asked again for memory */
+#define STREAM_UNREAD_NS  (500 * NS_PER_MS) /* a shut window, in memory others want */
 
 /* --- the bytes in front of each datagram, little-endian --- */
 
 enum packet_flags {
     PACKET_DATA = 1, /* `sequence` counts, and there may be payload */
     PACKET_FIRST = 2,
-    PACKET_LAST = 4, /* datagram of a message */
-    PACKET_ASK = 8,  /* answer at once */
-    PACKET_AGAIN =
-        16, /* there was no memory for `acked`; there is now: send it, and what follows, again */
+    PACKET_LAST = 4,   /* datagram of a message */
+    PACKET_ASK = 8,    /* answer at once */
+    PACKET_AGAIN = 16, /* there is memory for `acked` again: send it, and what follows, again */
     PACKET_FLAGS = 31,
 };
 
@@ -122,9 +118,8 @@ void verbs_slabs_fini(struct verbs_slabs *slabs);
 
 struct verbs_stream {
     struct ibv_ah *ah;
-    uint32_t payload; /* bytes of a datagram */
-    uint64_t
-        last_post; /* the device has done with this connection when so many sends are complete */
+    uint32_t payload;   /* bytes of a datagram */
+    uint64_t last_post; /* the device has done with it when so many sends are complete */
 
     /* out: acked <= send_next <= sent <= next_sequence */
     struct verbs_slab *first, *last;

@@ -5,7 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/fabric/mlx5/mlx5_loopback.h"
+#include "common/fabric/mlx5/mlx5_proof.h"
 #include "common/fabric/verbs/verbs_pair.h"
 #include "test/lib/soft_verbs.h"
 #include "test/lib/unit.h"

@@ -447,7 +447,8 @@ TEST(what_fails_breaks_its_connections_and_a_queue_that_failed_takes_no_more)
     zone->member_count = 3;
     for (uint32_t i = 0; i < 4; i++) {
         conns[i] = attach();
-        conn_init(&conns[i]->base, &endpoint.base, false);
+        conns[i]->base.base.endpoint = &endpoint.base.base;
+        conn_list_add(&conns[i]->base, LIST_ALL);
         conns[i]->rc->qp_number = 0x900 + i;
         conns[i]->rc->zone = i == 3 ? NULL : zone;
     }

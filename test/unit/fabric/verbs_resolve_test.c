@@ -162,7 +162,7 @@ static uint32_t waiting(unsigned side)
     uint32_t count = 0;
 
     pthread_mutex_lock(&resolver->mutex);
-    for (const struct verbs_job *job = resolver->first; job; job = job->next)
+    for (const struct verbs_job *job = resolver->jobs.first; job; job = job->link.next)
         count++;
     pthread_mutex_unlock(&resolver->mutex);
     return count;
@@ -228,11 +228,11 @@ static void assert_order(struct verbs_resolver *resolver, const uint32_t *number
 
 static void wait_in(struct verbs_resolver *resolver, const uint8_t *hosts, uint32_t count)
 {
-    resolver->first = NULL;
-    for (uint32_t i = count; i-- > 0;) {
-        jobs[i] = (struct verbs_job){.next = resolver->first};
+    resolver->jobs.first = resolver->jobs.last = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        jobs[i] = (struct verbs_job){.waits = true};
         jobs[i].attributes.grh.dgid.raw[15] = hosts[i];
-        resolver->first = &jobs[i];
+        LIST_APPEND(&resolver->jobs, &jobs[i], link);
     }
 }
 
