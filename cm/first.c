@@ -48,7 +48,7 @@ static uint32_t least_burdened(const struct shard *shard, const struct member *m
     uint32_t best = member_count;
     for (uint32_t step = 0; step < member_count; step++) {
         uint32_t i = (start + step) % member_count;
-        if (members[i].server == shard->primary || shard_has_backup(shard, members[i].server))
+        if (shard_is_full_at(shard, members[i].server))
             continue;
         if (best == member_count || burden[i] < burden[best])
             best = i;
@@ -62,7 +62,7 @@ static bool move_backup(struct cluster_config *config, uint32_t from, uint32_t t
 {
     for (uint32_t i = 0; i < config->shard_count; i++) {
         struct shard *shard = &config->shards[i];
-        if (shard->primary == to || shard_has_backup(shard, to))
+        if (shard_is_full_at(shard, to))
             continue;
         for (uint32_t j = 0; j < shard->backup_count; j++) {
             if (shard->backups[j] == from) {

@@ -10,6 +10,9 @@ struct led {
     uint32_t shards[CLUSTER_MAX_MEMBERS][CLUSTER_MAX_WORKERS]; /* by position of the member */
 };
 
+/* The full replicas of a shard, the primary first; how many. */
+uint32_t led_replicas(const struct shard *shard, uint32_t servers[CLUSTER_MAX_REPLICAS]);
+
 /* Counts the shards of `config` that are not kept. */
 void led_count(struct led *led, const struct cluster_config *config);
 
@@ -19,6 +22,10 @@ uint32_t led_fewest(const struct led *led, const uint32_t *servers, uint32_t cou
 
 /* The shard is led by `server`, by the worker of it that owns fewest. */
 void led_give(struct led *led, struct shard *shard, uint32_t server);
+
+/* These are its full replicas from now on, at least one, none of them counted yet: the first leads it if it did, else the one that
+ * leads fewest. */
+void led_set(struct led *led, struct shard *shard, const uint32_t *servers, uint32_t count);
 
 /* Likewise by one of its backups, in whose place the primary of before backs it. */
 void led_swap(struct led *led, struct shard *shard, uint32_t server);

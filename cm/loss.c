@@ -31,11 +31,6 @@ bool loss_of_certainty(const struct cluster_config *before, const struct cluster
     return true;
 }
 
-static bool holds(const struct shard *shard, uint32_t server)
-{
-    return shard->primary == server || shard_has_backup(shard, server);
-}
-
 /* Of one server: shards that it held, and does not any more. */
 struct dropped {
     uint32_t count, first;
@@ -52,10 +47,10 @@ static void drop(struct dropped *all, const struct cluster_config *before,
                  const struct cluster_config *after, uint32_t server, const struct shard *old)
 {
     const struct shard *now = cluster_shard(after, old->id);
-    const struct member *member = cluster_member(before, server);
-    if ((now && holds(now, server)) || goes_on(member, after))
+    const uint32_t position = cluster_position(before, server);
+    if ((now && shard_is_full_at(now, server)) || goes_on(&before->members[position], after))
         return;
-    struct dropped *dropped = &all[member - before->members];
+    struct dropped *dropped = &all[position];
     if (dropped->count++ == 0)
         dropped->first = old->id;
 }

@@ -74,7 +74,7 @@ static const char *move_refusal(const struct cm_plan *plan, const struct cluster
     else if (split_concerns(config, shard))
         snprintf(why, why_bytes, "shard %u is being split: wait until that is over (rowan shards)",
                  shard->id);
-    else if (shard->primary != from && !shard_has_backup(shard, from))
+    else if (!shard_is_full_at(shard, from))
         snprintf(why, why_bytes, "server %u has no full replica of shard %u (rowan shards)", from,
                  shard->id);
     else if (shard->move_to)

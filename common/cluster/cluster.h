@@ -139,6 +139,11 @@ struct cluster_config *cluster_copy_for(const struct cluster_config *config, uin
 /* The next two: NULL if there is none; log2 of the count in steps. */
 const struct member *cluster_member(const struct cluster_config *config, uint32_t server);
 const struct shard *cluster_shard(const struct cluster_config *config, uint16_t id);
+/* Where a member stands. */
+static inline uint32_t cluster_position(const struct cluster_config *config, uint32_t server)
+{
+    return (uint32_t)(cluster_member(config, server) - config->members);
+}
 static inline const struct shard *cluster_shard_of_slot(const struct cluster_config *config,
                                                         uint16_t slot)
 {
@@ -158,11 +163,16 @@ bool shard_is_kept(const struct cluster_config *config, const struct shard *shar
 bool shard_has_backup(const struct shard *shard, uint32_t server);
 bool shard_has_filling(const struct shard *shard, uint32_t server);
 
+/* True if it leads the shard or backs it. */
+static inline bool shard_is_full_at(const struct shard *shard, uint32_t server)
+{
+    return shard->primary == server || shard_has_backup(shard, server);
+}
+
 /* True if it leads the shard, backs it, or fills. */
 static inline bool shard_names(const struct shard *shard, uint32_t server)
 {
-    return shard->primary == server || shard_has_backup(shard, server) ||
-           shard_has_filling(shard, server);
+    return shard_is_full_at(shard, server) || shard_has_filling(shard, server);
 }
 
 /* A move ends when one of its servers is named no longer: for whoever changes who they are. */

@@ -85,7 +85,7 @@ static bool holds_damage(const struct control *control, const struct cluster_con
     bool holds = false;
     for (uint32_t i = 0; i < config->shard_count && !holds; i++) {
         const struct shard *shard = &config->shards[i];
-        holds = (shard->primary == self || shard_has_backup(shard, self)) &&
+        holds = shard_is_full_at(shard, self) &&
                 damage_concerns(&control->verify.damage, config, shard->id);
     }
     return holds;
