@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 
 enum {
@@ -17,27 +16,10 @@ enum {
 
 #define TURNED_NS NS_PER_S
 
-static struct load_member *member_of(struct loads *loads, uint32_t server)
-{
-    struct load_member *free = NULL;
-    for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
-        if (loads->members[i].server == server)
-            return &loads->members[i];
-        if (loads->members[i].server == 0 && !free)
-            free = &loads->members[i];
-    }
-    ASSERT(free); /* loads_follow frees those of who is no member */
-    free->server = server;
-    return free;
-}
-
 const struct load_member *loads_member(const struct loads *loads, const struct member *member)
 {
-    for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
-        if (loads->members[i].server == member->server)
-            return loads->members[i].incarnation == member->incarnation ? &loads->members[i] : NULL;
-    }
-    return NULL;
+    const struct load_member *known = &loads->members[member->server];
+    return known->incarnation == member->incarnation ? known : NULL;
 }
 
 bool loads_lack_space(const struct loads *loads, const struct member *member, uint16_t shard)
@@ -166,11 +148,10 @@ void loads_told(struct loads *loads, const struct cluster_config *config, uint32
     const struct member *member = cluster_member(config, server);
     if (!member)
         return; /* it was removed meanwhile */
-    struct load_member *entry = member_of(loads, server);
-    entry->incarnation = member->incarnation;
-    entry->told_ns = now_ns;
-    entry->cores = report->cores ? report->cores : 1;
-    entry->free_bytes = report->free_bytes;
+    loads->members[server] = (struct load_member){.incarnation = member->incarnation,
+                                                  .told_ns = now_ns,
+                                                  .cores = report->cores ? report->cores : 1,
+                                                  .free_bytes = report->free_bytes};
     if (has_turned(loads, config, server, report)) {
         count_newest(loads);
         loads->turned_ns = now_ns;
@@ -213,11 +194,6 @@ static bool changed(const struct shard *before, const struct shard *after)
 void loads_follow(struct loads *loads, const struct cluster_config *before,
                   const struct cluster_config *config, uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
-        struct load_member *member = &loads->members[i];
-        if (member->server && !cluster_member(config, member->server))
-            *member = (struct load_member){0};
-    }
     for (uint32_t i = 0; i < config->shard_count; i++) {
         const struct shard *now = &config->shards[i], *old = cluster_shard(before, now->id);
         struct load_shard *shard = &loads->shards[now->id];

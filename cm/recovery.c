@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "cm/proposal.h"
 #include "cm/refusal.h"
 #include "common/base/error.h"
 
@@ -106,8 +107,8 @@ static int check_members(const struct recovery *recovery, const struct cm_state_
 }
 
 int recovery_propose(const struct recovery *recovery, const struct cm_state_options *options,
-                     const struct registrations *registrations, struct proposal *out, char *why,
-                     size_t why_bytes)
+                     const struct registrations *registrations, struct cluster_config **out,
+                     char *why, size_t why_bytes)
 {
     int error = ROWAN_OK;
     for (uint32_t i = 0; i < options->server_count && !error; i++) {

@@ -9,7 +9,8 @@
 #ifndef CM_RECOVERY_H
 #define CM_RECOVERY_H
 
-#include "cm/proposal.h"
+#include "cm/registrations.h"
+#include "cm/state.h"
 
 /* A manager cannot store as many configurations before a server adopts one: not one a microsecond in an hour. */
 #define RECOVERY_TERMS (UINT64_C(1) << 32)
@@ -38,7 +39,7 @@ uint32_t recovery_absent(const struct recovery *recovery, const struct cm_state_
  * brings any; or those of cold_start), EREFUSED (a server cannot be its member, or was not waited for), ETOOMANY,
  * ENOMEM. */
 int recovery_propose(const struct recovery *recovery, const struct cm_state_options *options,
-                     const struct registrations *registrations, struct proposal *out, char *why,
-                     size_t why_bytes);
+                     const struct registrations *registrations, struct cluster_config **out,
+                     char *why, size_t why_bytes);
 
 #endif
