@@ -110,7 +110,7 @@ static void wake(void *reactor)
 static int serve(struct cm_options *options, const struct cm_settings *settings,
                  struct reactor *reactor)
 {
-    options->incarnation = entropy_u64();
+    options->state.incarnation = entropy_u64();
     options->state.cluster = entropy_u64();
     random_entropy(options->state.secret, sizeof options->state.secret);
     options->failed = on_failed;

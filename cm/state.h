@@ -25,7 +25,7 @@ struct load_report;
 
 /* From the operator and `main`. The state copies it. */
 struct cm_state_options {
-    bool keyed;                            /* servers have to have the cluster's key */
+    bool keyed;                            /* servers have to have the cluster's key: cm_create's */
     uint32_t server_count;                 /* 1 to CLUSTER_MAX_MEMBERS */
     uint32_t servers[CLUSTER_MAX_MEMBERS]; /* each 1 to CLUSTER_MAX_SERVER, rising */
     uint32_t replicas;                     /* 1 to min(CLUSTER_MAX_REPLICAS, server_count) */
