@@ -2,7 +2,6 @@
 #include "server/server.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
@@ -60,19 +59,8 @@ static int create_roles(struct server *server)
         *role++ = digest_role(server->digests[i]);
     *role = clean_role(server->clean);
     add_metrics(server);
-    struct control_options control = {.cm = options->cm,
-                                      .address = options->address,
-                                      .cluster_key = options->cluster_key,
-                                      .workers = options->workers,
-                                      .digests = options->digests,
-                                      .reactors = options->reactors,
-                                      .landing_segments = options->landing_segments,
-                                      .stop_timeout_ns = options->stop_timeout_ns,
-                                      .settings = options->settings,
-                                      .metrics = options->metrics};
-    memcpy(control.boot_id, options->boot_id, sizeof control.boot_id);
-    return control_create(&server->common, &control, server->workers, server->digests,
-                          server->clean, server->roles, &server->control);
+    return control_create(&server->common, options, server->workers, server->digests, server->clean,
+                          server->roles, &server->control);
 }
 
 static void tune_workers(struct server *server, const struct server_options *options)
@@ -155,7 +143,7 @@ void server_stop(struct server *server)
 
 void server_tune(struct server *server, const struct server_options *options)
 {
-    control_tune(server->control, options->stop_timeout_ns);
+    server->options.stop_timeout_ns = options->stop_timeout_ns; /* the control role reads it */
     clean_tune(server->clean, clean_percent(options), !options->no_checkpoints);
     tune_workers(server, options);
     for (uint32_t i = 0; i < server->options.workers; i++)

@@ -470,7 +470,7 @@ void control_adopt_committed(struct control *control, uint64_t term)
     control_lease_soon(control);
     log_event(LOG_INFO, "configuration_committed", "term=%lu", term);
     int error = 0;
-    for (uint32_t i = 0; i < control->options.workers && !error; i++)
+    for (uint32_t i = 0; i < control->options->workers && !error; i++)
         error = command_push(&worker_role(control->workers[i])->inbox,
                              &(struct command){.kind = COMMAND_COMMITTED, .term = term});
     if (error)

@@ -72,9 +72,9 @@ static uint64_t durable(const struct shard_state *shard)
 /* G6 */
 static bool is_in_use(const struct control *control, const struct segment_meta *meta)
 {
-    if (meta->owner == OWNER_DIGEST && meta->owner_number < control->options.digests)
+    if (meta->owner == OWNER_DIGEST && meta->owner_number < control->options->digests)
         return meta->allocation >= digest_stores_from(control->digests[meta->owner_number]);
-    return meta->owner == OWNER_WORKER && meta->owner_number < control->options.workers &&
+    return meta->owner == OWNER_WORKER && meta->owner_number < control->options->workers &&
            meta->allocation >= worker_sends_from(control->workers[meta->owner_number]);
 }
 

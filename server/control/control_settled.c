@@ -13,7 +13,7 @@ void control_settled_changed(struct control *control)
     for (struct control_link *link = control->links.first; link; link = link->place.next)
         link->settled_next = 0;
     /* One that finds no memory: at the next period. */
-    for (uint32_t i = 0; i < control->options.workers; i++)
+    for (uint32_t i = 0; i < control->options->workers; i++)
         (void)command_push(&worker_role(control->workers[i])->inbox,
                            &(struct command){.kind = COMMAND_SETTLED});
 }
