@@ -48,7 +48,7 @@ static int report_nowhere(const struct work *work, const struct shard *shard)
 static int keep_replicas(struct work *work, struct shard *shard, bool stays)
 {
     uint32_t servers[CLUSTER_MAX_REPLICAS], left = 0;
-    const uint32_t count = led_replicas(shard, servers);
+    const uint32_t count = shard_replicas(shard, servers);
     enum join_quality best = JOIN_EMPTY;
     for (uint32_t i = 0; i < count; i++) {
         enum join_quality quality = quality_of(work, servers[i], shard->id);

@@ -30,7 +30,7 @@ static uint32_t brought(const struct comeback *comeback, uint32_t count,
                         const struct cluster_config *old, const struct shard *shard,
                         enum join_quality *best)
 {
-    uint32_t servers[CLUSTER_MAX_REPLICAS], replicas = led_replicas(shard, servers), found = 0;
+    uint32_t servers[CLUSTER_MAX_REPLICAS], replicas = shard_replicas(shard, servers), found = 0;
     *best = JOIN_EMPTY;
     for (uint32_t i = 0; i < replicas; i++) {
         const struct cm_join *join = report_of(comeback, count, servers[i]);
@@ -90,7 +90,7 @@ struct work {
 /* B1 */
 static void return_shard(struct work *work, struct shard *shard)
 {
-    uint32_t servers[CLUSTER_MAX_REPLICAS], count = led_replicas(shard, servers), left = 0;
+    uint32_t servers[CLUSTER_MAX_REPLICAS], count = shard_replicas(shard, servers), left = 0;
     enum join_quality best;
     if (brought(work->comeback, work->comeback->count, work->old, shard, &best) == 0)
         return;

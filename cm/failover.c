@@ -41,7 +41,7 @@ static uint32_t drop_silent(const struct work *work, uint32_t *servers, uint32_t
 static void keep_full(const struct work *work, const struct shard *shard)
 {
     uint32_t servers[CLUSTER_MAX_REPLICAS];
-    const uint32_t count = led_replicas(shard, servers);
+    const uint32_t count = shard_replicas(shard, servers);
     for (uint32_t i = 0; i < count; i++)
         work->config->members[cluster_position(work->config, servers[i])].kept = true;
 }
@@ -50,7 +50,7 @@ static void keep_full(const struct work *work, const struct shard *shard)
 static bool change_shard(struct work *work, struct shard *shard)
 {
     uint32_t servers[CLUSTER_MAX_REPLICAS];
-    const uint32_t all = led_replicas(shard, servers), full = drop_silent(work, servers, all),
+    const uint32_t all = shard_replicas(shard, servers), full = drop_silent(work, servers, all),
                    filling = shard->filling_count;
     shard->filling_count = drop_silent(work, shard->filling, filling);
     if (full == 0)

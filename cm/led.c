@@ -3,13 +3,6 @@
 
 #include <string.h>
 
-uint32_t led_replicas(const struct shard *shard, uint32_t servers[CLUSTER_MAX_REPLICAS])
-{
-    servers[0] = shard->primary;
-    memcpy(servers + 1, shard->backups, shard->backup_count * sizeof servers[0]);
-    return 1 + shard->backup_count;
-}
-
 void led_count(struct led *led, const struct cluster_config *config)
 {
     *led = (struct led){.config = config};

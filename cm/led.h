@@ -10,9 +10,6 @@ struct led {
     uint32_t shards[CLUSTER_MAX_MEMBERS][CLUSTER_MAX_WORKERS]; /* by position of the member */
 };
 
-/* The full replicas of a shard, the primary first; how many. */
-uint32_t led_replicas(const struct shard *shard, uint32_t servers[CLUSTER_MAX_REPLICAS]);
-
 /* Counts the shards of `config` that are not kept. */
 void led_count(struct led *led, const struct cluster_config *config);
 

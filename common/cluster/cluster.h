@@ -175,6 +175,9 @@ static inline bool shard_names(const struct shard *shard, uint32_t server)
     return shard_is_full_at(shard, server) || shard_has_filling(shard, server);
 }
 
+/* The full replicas of a shard, the primary first; how many. */
+uint32_t shard_replicas(const struct shard *shard, uint32_t servers[CLUSTER_MAX_REPLICAS]);
+
 /* A move ends when one of its servers is named no longer: for whoever changes who they are. */
 void shard_mend_move(struct shard *shard);
 

@@ -95,6 +95,14 @@ int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMe
     return error;
 }
 
+const struct shard *control_row(const struct control *control, uint32_t id)
+{
+    const struct shard *row = control->shards && id < STORE_SHARD_IDS
+                                  ? cluster_shard(control->config, (uint16_t)id)
+                                  : NULL;
+    return row && control->shards[row - control->config->shards] ? row : NULL;
+}
+
 struct role *control_owner(struct control *control, const struct shard *row)
 {
     return row->primary == control->common->server

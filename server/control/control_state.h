@@ -233,6 +233,9 @@ static inline uint32_t control_digest_of(const struct control *control, const st
     return known ? known->digest : (parent ? parent : row)->id % control->options->digests;
 }
 
+/* The row of the shard of that number, if it is here; else NULL. */
+const struct shard *control_row(const struct control *control, uint32_t id);
+
 /* The owner of a shard that this server holds: the worker that leads it, or the digest role that applies it. */
 struct role *control_owner(struct control *control, const struct shard *row);
 
@@ -260,9 +263,8 @@ bool control_zone_poll(struct control *control, uint64_t *wake_ns);
 void control_zone_check_medium(struct control *control);
 void control_zone_close(struct control *control);
 
-/* Visits the segments of the backup log that are not forgotten. */
-void control_zone_kept(const struct control *control,
-                       void (*visit)(void *context, uint64_t segment), void *context);
+/* Commit covers none of the backup log that are not forgotten. */
+void control_zone_uncover(struct control *control);
 
 /* --- control_shut_out.c --- */
 
