@@ -15,13 +15,12 @@ void leader_dismiss(struct cm_state *state, uint32_t connection, const char *det
 static void resign(struct cm_state *state)
 {
     state->leads = state->cut = false;
-    ids_grant(&state->ids, 0, 0);
+    state->next_id = state->end_id = state->wanting = 0;
     for (uint32_t i = 0; i < state->connection_limit; i++) {
         if (!state->connections[i].open)
             continue;
-        ids_forget(&state->ids, i);
         manage_plan_forget(state, i);
-        state->connections[i].member = false;
+        state->connections[i].wants_id = state->connections[i].member = false;
         leader_dismiss(state, i, refusal_not_leading);
     }
     state->here = 0;

@@ -6,6 +6,7 @@
 
 #include "cm/cold.h"
 #include "cm/first.h"
+#include "cm/ids.h"
 #include "common/base/error.h"
 
 uint32_t proposal_absent(const struct cm_state_options *options,

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "cm/ids.h"
 #include "cm/proposal.h"
 #include "cm/refusal.h"
 #include "common/base/error.h"

@@ -100,17 +100,31 @@ bool cm_state_leads(const struct cm_state *state)
 
 /* --- client ids --- */
 
+/* The next request, in turn, is to be answered. False: nobody waits. */
+static bool take_turn(struct cm_state *state, uint32_t *connection, uint32_t *tag)
+{
+    if (state->wanting == 0)
+        return false;
+    while (!state->connections[state->id_turn % CM_MAX_CONNECTIONS].wants_id)
+        state->id_turn++;
+    *connection = state->id_turn % CM_MAX_CONNECTIONS;
+    *tag = state->connections[*connection].id_tag;
+    state->connections[*connection].wants_id = false;
+    state->wanting--;
+    return true;
+}
+
 static void give_ids(struct cm_state *state)
 {
-    uint32_t connection, tag, id;
-    while (ids_give(&state->ids, &connection, &tag, &id))
-        actions_answer(state, CM_ACTION_CLIENT_ID, connection, tag)->client_id = id;
+    uint32_t connection, tag;
+    while (state->next_id < state->end_id && take_turn(state, &connection, &tag))
+        actions_answer(state, CM_ACTION_CLIENT_ID, connection, tag)->client_id = state->next_id++;
 }
 
 static void fail_ids(struct cm_state *state, int error, const char *detail)
 {
     uint32_t connection, tag;
-    while (ids_turn(&state->ids, &connection, &tag))
+    while (take_turn(state, &connection, &tag))
         actions_refuse(state, connection, tag, error, detail);
 }
 
@@ -293,7 +307,7 @@ static struct cluster_config *propose(struct cm_state *state)
     if (awaits_start(state) && absent(state, missing) == 0 &&
         registrations_are_current(&state->registered, state->config)) /* S8 */
         return propose_start(state);
-    return state->config && state->ids.wanting > 0 &&
+    return state->config && state->wanting > 0 &&
                    proposal_may_reserve(state->config, state->holders)
                ? propose_block(state)
                : NULL;
@@ -363,9 +377,10 @@ static void on_read(struct cm_state *state, const struct cm_event *event)
 static void take_ids(struct cm_state *state, const struct cluster_config *stored)
 {
     const uint32_t next = state->config ? state->config->next_client_id : stored->next_client_id;
-    if (state->leads && next != stored->next_client_id)
-        ids_grant(&state->ids, next < CLUSTER_FIRST_CLIENT_ID ? CLUSTER_FIRST_CLIENT_ID : next,
-                  stored->next_client_id);
+    if (!state->leads || next == stored->next_client_id)
+        return;
+    state->next_id = next < CLUSTER_FIRST_CLIENT_ID ? CLUSTER_FIRST_CLIENT_ID : next;
+    state->end_id = stored->next_client_id;
 }
 
 static void on_stored(struct cm_state *state, const struct cm_event *event)
@@ -415,7 +430,7 @@ static void on_opened(struct cm_state *state, const struct cm_event *event)
 static void on_closed(struct cm_state *state, const struct cm_event *event)
 {
     struct connection *peer = &state->connections[event->connection];
-    ids_forget(&state->ids, event->connection);
+    state->wanting -= peer->wants_id;
     manage_closed(state, event->connection);
     registrations_remove(&state->registered, event->connection);
     state->here -= peer->member;
@@ -502,11 +517,14 @@ static void on_new_client_id(struct cm_state *state, const struct cm_event *even
                        refusal_not_leading);
         return;
     }
-    if (ids_wants(&state->ids, event->connection)) {
+    struct connection *peer = &state->connections[event->connection];
+    if (peer->wants_id) {
         put_off(state, event->connection, event->tag);
         return;
     }
-    ids_want(&state->ids, event->connection, event->tag);
+    peer->wants_id = true;
+    peer->id_tag = event->tag;
+    state->wanting++;
 }
 
 static void (*const handlers[])(struct cm_state *state, const struct cm_event *event) = {

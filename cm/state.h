@@ -12,12 +12,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cm/ids.h"
 #include "cm/join.h"
 #include "common/cluster/cluster.h"
 
 enum {
     CM_MAX_DETAIL_BYTES = 255, /* of a sentence */
+    CM_MAX_CONNECTIONS = 4096,
 };
 
 struct cm_state;

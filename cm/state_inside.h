@@ -4,7 +4,6 @@
 
 #include "cm/balance.h"
 #include "cm/claim.h"
-#include "cm/ids.h"
 #include "cm/lease.h"
 #include "cm/recovery.h"
 #include "cm/registrations.h"
@@ -30,6 +29,8 @@ struct connection {
     uint32_t renew_tag;   /* of it */
     uint64_t renew_term;  /* that it knows */
     uint64_t known_term;  /* of the newest configuration sent to it, or known to it */
+    bool wants_id;        /* its NewClientId waits for an answer */
+    uint32_t id_tag;      /* of it */
     bool plans;           /* `plan` waits for an answer */
     uint32_t plan_tag;    /* of it */
     struct cm_plan plan;
@@ -81,7 +82,9 @@ struct cm_state {
     /* By server: the last incarnation that was a member and is none any more, as far as this manager saw; 0: none. */
     uint64_t removed[CLUSTER_MAX_SERVER + 1];
 
-    struct ids ids;
+    uint32_t next_id, end_id; /* client ids that are ours: next_id up to below end_id */
+    uint32_t wanting;         /* connections that want one */
+    uint32_t id_turn;         /* the connection to serve first, so that all get their turn */
     struct recovery recovery;
     struct registrations registered; /* S6: servers that wait for a configuration that names them */
     uint32_t here;                   /* connections of members */

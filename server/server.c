@@ -171,16 +171,13 @@ struct poller server_poller(struct server *server, uint32_t role)
     if (role == 0)
         return (struct poller){"control", control_poll, server->control,
                                control_busy_ns(server->control)};
-    role--;
-    if (role < server->options.workers)
-        return (struct poller){"worker", worker_poll, server->workers[role],
-                               &worker_role(server->workers[role])->busy_ns.value};
-    role -= server->options.workers;
-    if (role < server->options.digests)
-        return (struct poller){"digest", digest_poll, server->digests[role],
-                               &digest_role(server->digests[role])->busy_ns.value};
-    return (struct poller){"clean", clean_poll, server->clean,
-                           &clean_role(server->clean)->busy_ns.value};
+    const uint32_t worker = role - 1, digest = worker - server->options.workers;
+    _Atomic uint64_t *busy_ns = &server->roles[role - 1]->busy_ns.value;
+    if (worker < server->options.workers)
+        return (struct poller){"worker", worker_poll, server->workers[worker], busy_ns};
+    if (digest < server->options.digests)
+        return (struct poller){"digest", digest_poll, server->digests[digest], busy_ns};
+    return (struct poller){"clean", clean_poll, server->clean, busy_ns};
 }
 
 static int attach_endpoint(struct reactor *reactor, struct fabric_endpoint *endpoint)
