@@ -137,6 +137,8 @@ static void step(struct cm *cm, const struct cm_event *event)
     with_time.now_ns = cm->now_ns;
     const struct cm_output *output = cm_state_step(cm->state, &with_time);
     cm->wake_ns = output->wake_ns;
+    cm->leads = output->leads;
+    cm->cut = output->cut;
     const struct cluster_config *config = cm_state_config(cm->state);
     if (config && config->term != cm->identity.term) {
         cm->identity.cluster = config->cluster;

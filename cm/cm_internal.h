@@ -30,7 +30,8 @@ struct cm {
     int error;
     bool started;
     uint64_t now_ns;  /* of this poll, read before it */
-    uint64_t wake_ns; /* of the state's last output */
+    uint64_t wake_ns; /* of the state's last output, like these two: */
+    bool leads, cut;
     /* Of the coordination service, by kind of event, not yet handed to the state (A1). */
     struct cm_event answers[CM_EVENT_LEADER + 1];
     bool answered[CM_EVENT_LEADER + 1];

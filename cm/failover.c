@@ -11,7 +11,6 @@
 
 #include "cm/led.h"
 #include "cm/split.h"
-#include "common/base/assert.h"
 #include "common/base/error.h"
 
 struct work {
@@ -112,45 +111,6 @@ int failover_make(const struct cluster_config *old, const bool *silent, struct c
     }
     split_follow(config);
     drop_members(&work);
-    int error = cluster_finish(config);
-    ASSERT(!error); /* `old` was right */
-    *out = config;
+    *out = cluster_finished(config);
     return ROWAN_OK;
-}
-
-enum fate { REMOVED, KEPT };
-
-/* The servers that met with it; how many. */
-static uint32_t list(const struct cluster_config *before, const struct cluster_config *after,
-                     enum fate fate, char *out, size_t bytes)
-{
-    uint32_t count = 0;
-    size_t at = (size_t)snprintf(out, bytes, "-");
-    for (uint32_t i = 0; i < before->member_count && at + 1 < bytes; i++) {
-        const struct member *old = &before->members[i], *now = cluster_member(after, old->server);
-        if (fate == REMOVED ? now != NULL : !now || !now->kept || old->kept)
-            continue;
-        at = count++ ? at : 0;
-        at += (size_t)snprintf(out + at, bytes - at, "%s%u", at ? "," : "", old->server);
-    }
-    return count;
-}
-
-bool failover_story(const struct cluster_config *before, const struct cluster_config *after,
-                    char *out, size_t bytes)
-{
-    char removed[80], kept[80];
-    if (list(before, after, REMOVED, removed, sizeof removed) +
-            list(before, after, KEPT, kept, sizeof kept) ==
-        0)
-        return false;
-    uint32_t promoted = 0, unserved = 0;
-    for (uint32_t i = 0; i < after->shard_count; i++) {
-        const struct shard *old = cluster_shard(before, after->shards[i].id);
-        promoted += old && old->primary != after->shards[i].primary;
-        unserved += shard_is_kept(after, &after->shards[i]);
-    }
-    snprintf(out, bytes, "removed=%s kept=%s promoted=%u unserved=%u", removed, kept, promoted,
-             unserved);
-    return true;
 }

@@ -81,9 +81,7 @@ static void count_shards(struct figures *figures, const struct cluster_config *c
 void figures_update(struct cm *cm)
 {
     const struct cluster_config *config = cm_state_config(cm->state);
-    struct figures figures = {.leads = cm_state_leads(cm->state),
-                              .cut = cm_state_is_cut(cm->state),
-                              .connections = cm->open_count};
+    struct figures figures = {.leads = cm->leads, .cut = cm->cut, .connections = cm->open_count};
     if (config) {
         figures.term = config->term;
         figures.lease_ms = config->lease_ms;

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/base/error.h"
 
 bool first_options_are_right(const struct cm_state_options *options)
 {
@@ -119,13 +118,13 @@ static void place_shards(struct cluster_config *config)
 
 _Static_assert((uint64_t)CLUSTER_MAX_SHARDS *SLOT_COUNT <= UINT32_MAX, "no overflow above");
 
-int first_place(const struct cm_state_options *options, const struct member *members,
-                uint32_t block_limit, struct cluster_config **out)
+struct cluster_config *first_place(const struct cm_state_options *options,
+                                   const struct member *members, uint32_t block_limit)
 {
     struct cluster_config *config =
         cluster_create(options->server_count, shard_count_of(options, members));
     if (!config)
-        return ROWAN_ENOMEM;
+        return NULL;
     config->term = 1;
     config->cluster = options->cluster;
     config->block_limit = block_limit;
@@ -139,8 +138,5 @@ int first_place(const struct cm_state_options *options, const struct member *mem
     memcpy(config->wanted, options->servers, config->wanted_count * sizeof config->wanted[0]);
     memcpy(config->members, members, options->server_count * sizeof members[0]);
     place_shards(config);
-    int error = cluster_finish(config);
-    ASSERT(!error); /* cm_state_create and join_is_right made sure */
-    *out = config;
-    return ROWAN_OK;
+    return cluster_finished(config); /* cm_state_create and join_is_right made sure */
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 
 enum {
@@ -28,37 +29,34 @@ bool loads_lack_space(const struct loads *loads, const struct member *member, ui
     return known && known->free_bytes <= loads->shards[shard].bytes;
 }
 
+/* CLUSTER_MAX_REPLICAS: none is that server's. */
+static uint32_t place_of(const struct load_shard *shard, uint32_t server)
+{
+    uint32_t place = 0;
+    while (place < CLUSTER_MAX_REPLICAS && shard->at[place].server != server)
+        place++;
+    return place;
+}
+
 bool loads_knows(const struct loads *loads, uint16_t id, uint32_t server)
 {
-    bool any = false;
-    for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS; i++)
-        any = any || loads->shards[id].at[i].server == server;
-    return any;
+    return place_of(&loads->shards[id], server) < CLUSTER_MAX_REPLICAS;
 }
 
 uint32_t loads_at(const struct loads *loads, uint16_t id, uint32_t server)
 {
-    const struct load_shard *shard = &loads->shards[id];
-    for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS; i++) {
-        if (shard->at[i].server == server)
-            return shard->at[i].load;
-    }
-    return 0;
+    const uint32_t place = place_of(&loads->shards[id], server);
+    return place < CLUSTER_MAX_REPLICAS ? loads->shards[id].at[place].load : 0;
 }
 
 static void set_at(struct load_shard *shard, uint32_t server, uint32_t load, bool turned)
 {
-    uint32_t place = 0;
-    for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS; i++) {
-        if (shard->at[i].server == server) {
-            place = i;
-            break;
-        }
-        if (shard->at[i].server == 0)
-            place = i;
-    }
+    uint32_t place = place_of(shard, server);
+    const bool means = !turned && place < CLUSTER_MAX_REPLICAS;
+    if (place == CLUSTER_MAX_REPLICAS)
+        place = place_of(shard, 0); /* loads_follow frees those of who holds it no more */
+    ASSERT(place < CLUSTER_MAX_REPLICAS);
     const uint64_t known = shard->at[place].load;
-    const bool means = !turned && shard->at[place].server == server;
     shard->at[place].load =
         means ? (uint32_t)(((MEAN_REPORTS - 1) * known + load) / MEAN_REPORTS) : load;
     shard->at[place].newest = load;
@@ -69,8 +67,7 @@ static void set_at(struct load_shard *shard, uint32_t server, uint32_t load, boo
 static const struct shard *shard_of(const struct cluster_config *config, uint32_t server,
                                     const struct load_row *row)
 {
-    const struct shard *shard =
-        row->shard <= UINT16_MAX ? cluster_shard(config, (uint16_t)row->shard) : NULL;
+    const struct shard *shard = cluster_shard(config, row->shard);
     return shard && shard->epoch == row->epoch && shard_names(shard, server) ? shard : NULL;
 }
 

@@ -13,6 +13,7 @@
 
 #include "cm/failover.h"
 #include "cm/state_inside.h"
+#include "cm/story.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
@@ -177,7 +178,7 @@ bool manage_installed(struct cm_state *state, const struct cluster_config *befor
     leases_follow(&state->leases, state->config, state->options.incarnation, state->asked_ns,
                   state->now_ns);
     char what[CM_MAX_DETAIL_BYTES + 1] = "";
-    const bool failover = before && failover_story(before, state->config, what, sizeof what);
+    const bool failover = before && story_of_failover(before, state->config, what, sizeof what);
     if (state->leases.managing && before && (failover || !managed))
         actions_log(state, CM_ACTION_TELL, failover ? "failover" : "manager_took_over",
                     "term=%lu ms=%lu%s%s", state->config->term,

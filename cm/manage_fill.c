@@ -12,6 +12,7 @@
 #include "cm/refusal.h"
 #include "cm/split.h"
 #include "cm/state_inside.h"
+#include "cm/story.h"
 
 /* M5. Servers report ten times a second. */
 #define MOMENT_NS NS_PER_S
@@ -19,9 +20,7 @@
 void manage_filled(struct cm_state *state, const struct cm_event *event)
 {
     const struct connection *peer = &state->connections[event->connection];
-    const struct shard *row = peer->member && event->shard < CLUSTER_MAX_SHARDS
-                                  ? cluster_shard(state->config, (uint16_t)event->shard)
-                                  : NULL;
+    const struct shard *row = peer->member ? cluster_shard(state->config, event->shard) : NULL;
     if (!row || row->epoch != event->epoch)
         return;
     uint8_t *filled = &state->fills.filled[row->id];
@@ -75,8 +74,7 @@ struct cluster_config *manage_fill_propose(struct cm_state *state)
     }
     find_joining(state, &from);
     admit_kept(state, &from.back);
-    struct cluster_config *config;
-    return fill_make(&from, &config) ? NULL : config;
+    return fill_make(&from);
 }
 
 static void forget_filled(struct cm_state *state, const struct cluster_config *before)
@@ -119,7 +117,7 @@ static void tell(struct cm_state *state, const char *event, const char *what, ui
 }
 
 static void tell_story(struct cm_state *state, const struct cluster_config *before,
-                       const struct fill_story *story)
+                       const struct story_fill *story)
 {
     char what[100];
     if (story->joined) {
@@ -142,11 +140,11 @@ static void tell_story(struct cm_state *state, const struct cluster_config *befo
 bool manage_fill_installed(struct cm_state *state, const struct cluster_config *before)
 {
     struct fills *fills = &state->fills;
-    struct fill_story story;
+    struct story_fill story;
     remember_removed(state, before);
     forget_filled(state, before);
     loads_follow(&state->loads, before, state->config, state->now_ns);
-    const bool any = fill_story(before, state->config, &story);
+    const bool any = story_of_fill(before, state->config, &story);
     if (story.left && !fills->since_ns)
         fills->since_ns = state->now_ns;
     if (state->leases.managing)

@@ -41,7 +41,7 @@ void manage_plan_forget(struct cm_state *state, uint32_t connection)
 static const char *space_refusal(const struct cm_state *state, const struct cluster_config *config,
                                  const struct cm_plan *plan, char *why, size_t why_bytes)
 {
-    const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
+    const struct shard *shard = cluster_shard(config, plan->shard);
     if (!plan_is_due(plan, config) || shard_has_backup(shard, plan->to) ||
         !loads_lack_space(&state->loads, cluster_member(config, plan->to), shard->id))
         return NULL;
@@ -130,15 +130,16 @@ static void tell_planned(struct cm_state *state, const char *event, const struct
 
 struct cluster_config *manage_plan_propose(struct cm_state *state)
 {
-    struct cluster_config *config;
     for (uint32_t i = 0; state->planning > 0 && i < state->connection_limit; i++) {
         struct connection *peer = &state->connections[i];
         char why[CM_MAX_DETAIL_BYTES + 1];
         if (!peer->plans || !may_propose(state, &peer->plan) ||
             refusal(state, state->config, &peer->plan, why, sizeof why) ||
-            !plan_is_due(&peer->plan, state->config) ||
-            plan_make(&peer->plan, state->config, &config))
+            !plan_is_due(&peer->plan, state->config))
             continue;
+        struct cluster_config *config = plan_make(&peer->plan, state->config);
+        if (!config)
+            return NULL;
         tell_planned(state, "planned", &peer->plan, 1, config->term);
         return config;
     }
@@ -160,7 +161,7 @@ void manage_loaded(struct cm_state *state, const struct cm_event *event)
 static struct cluster_config *make_steps(struct cm_state *state, struct cm_plan *plans,
                                          uint32_t count, uint32_t *made)
 {
-    struct cluster_config *config = NULL, *next;
+    struct cluster_config *config = NULL;
     *made = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct cluster_config *from = config ? config : state->config;
@@ -170,7 +171,8 @@ static struct cluster_config *make_steps(struct cm_state *state, struct cm_plan 
             state->balance.split_ns = state->now_ns + BALANCE_REST_NS;
             actions_log(state, CM_ACTION_WARN, "balance_cannot_split", "%s", why);
         }
-        if (why || plan_make(&plan, from, &next))
+        struct cluster_config *next = why ? NULL : plan_make(&plan, from);
+        if (!next)
             continue;
         cluster_release(config);
         config = next;

@@ -9,21 +9,8 @@
 #include "cm/ids.h"
 #include "common/base/error.h"
 
-uint32_t proposal_absent(const struct cm_state_options *options,
-                         const struct cluster_config *config,
-                         const struct registrations *registrations, uint32_t *servers)
-{
-    uint32_t listed = config ? config->member_count : options->server_count, count = 0;
-    for (uint32_t i = 0; i < listed; i++) {
-        uint32_t server = config ? config->members[i].server : options->servers[i];
-        if (!registrations_find(registrations, server))
-            servers[count++] = server;
-    }
-    return count;
-}
-
-int proposal_first(const struct cm_state_options *options,
-                   const struct registrations *registrations, struct cluster_config **out)
+struct cluster_config *proposal_first(const struct cm_state_options *options,
+                                      const struct registrations *registrations)
 {
     struct member members[CLUSTER_MAX_MEMBERS] = {0};
     uint32_t block_limit = UINT32_MAX;
@@ -33,7 +20,7 @@ int proposal_first(const struct cm_state_options *options,
         if (join->block_limit < block_limit)
             block_limit = join->block_limit;
     }
-    return first_place(options, members, block_limit, out);
+    return first_place(options, members, block_limit);
 }
 
 static bool reserve_ids(struct cluster_config *config)

@@ -6,15 +6,9 @@
 #include "cm/registrations.h"
 #include "cm/state.h"
 
-/* Fills `servers` with those that a start waits for and that are not registered: members of `config` or,
- * without one, the servers of the options. Returns how many. */
-uint32_t proposal_absent(const struct cm_state_options *options,
-                         const struct cluster_config *config,
-                         const struct registrations *registrations, uint32_t *servers);
-
-/* All servers of the options are registered. Errors: ROWAN_ENOMEM. */
-int proposal_first(const struct cm_state_options *options,
-                   const struct registrations *registrations, struct cluster_config **out);
+/* All servers of the options are registered. NULL: no memory. */
+struct cluster_config *proposal_first(const struct cm_state_options *options,
+                                      const struct registrations *registrations);
 
 /* The first client ids of a series (ids.h) wait until every member has formatted its PM and stored the configuration: from
  * then on a member without data has lost it. holders: by server, the incarnation that reported so last; 0: none did. */

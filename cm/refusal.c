@@ -14,12 +14,12 @@ const char refusal_restarted[] = "the cluster still counts on the last process o
                                  "running, so stop all servers and start them again; with leases "
                                  "it waits until that process is removed";
 
-const char refusal_replaced[] =
+static const char refusal_replaced[] =
     "the configuration names another process with this server's number: only one may run";
 
-const char refusal_taken[] = "another running server has this number; each needs its own";
+static const char refusal_taken[] = "another running server has this number; each needs its own";
 
-const char refusal_removed[] =
+static const char refusal_removed[] =
     "this process was silent for too long, or did not adopt a configuration, and was removed from "
     "the cluster: the server starts again";
 
@@ -31,6 +31,8 @@ static const char refusal_stranger[] =
     "the server's number is not among the servers of this cluster, or it was removed (rowan add "
     "lets it in where there are leases)";
 
+/* "Restarted" and "taken" may be true for a moment only, because a connection may outlive its process: that server reports
+ * again. */
 int refusal_error(const char *why, const struct cluster_config *config, bool has_data)
 {
     if (why == refusal_not_leading)
@@ -113,7 +115,5 @@ const char *refusal_of(struct cm_state *state, uint32_t connection, const struct
     const struct registration *other = registrations_find(&state->registered, join->server);
     if (other && other->connection != connection && other->join.incarnation != join->incarnation)
         return refusal_taken;
-    return registrations_fit(&state->registered, join, state->detail, sizeof state->detail)
-               ? NULL
-               : state->detail;
+    return registrations_unfit(&state->registered, join, state->detail, sizeof state->detail);
 }

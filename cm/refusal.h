@@ -7,20 +7,8 @@
 /* What is in force here may be old, so nothing is decided on it: ROWAN_ENOTLEADING, and the peer asks another manager. */
 extern const char refusal_not_leading[];
 
-/* The process was named by an earlier configuration; the one in force names another incarnation. */
-extern const char refusal_replaced[];
-
-/* The process was a member, or still is a kept one, and is done with. */
-extern const char refusal_removed[];
-
-/* The next two may be true for a moment only, because a connection may outlive its process. A server that
- * is refused with ROWAN_EAGAIN reports again.
- *
- * Other servers keep running, so there is no cold start to wait for. */
+/* Other servers keep running, so there is no cold start to wait for. */
 extern const char refusal_restarted[];
-
-/* Another process with this number waits. */
-extern const char refusal_taken[];
 
 /* ROWAN_EINCOMPATIBLE, for what it brings: a manager that made the cluster from less would lose what was written since. */
 extern const char refusal_unread[];
@@ -33,8 +21,8 @@ int refusal_error(const char *why, const struct cluster_config *config, bool has
 /* The server's Join names the incarnation that `config` (NULL: none) names, and that is not kept only. */
 bool refusal_is_member(const struct cluster_config *config, uint32_t server, uint64_t incarnation);
 
-/* Why a process that was a member is none any more: refusal_removed, or, also where nothing is in force (NULL),
- * refusal_replaced. */
+/* Why a process that was a member, or is a kept one still, is none any more: it was removed, or, also where nothing is in force (NULL),
+ * another incarnation is named. */
 const char *refusal_gone(const struct cluster_config *config, uint32_t server,
                          uint64_t incarnation);
 

@@ -41,10 +41,10 @@
 #include <stdlib.h>
 
 #include "cm/first.h"
-#include "cm/loss.h"
 #include "cm/proposal.h"
 #include "cm/refusal.h"
 #include "cm/state_inside.h"
+#include "cm/story.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
@@ -86,16 +86,6 @@ struct cluster_config *cm_state_config(const struct cm_state *state)
 bool cm_state_knows(const struct cm_state *state)
 {
     return state->knows;
-}
-
-bool cm_state_is_cut(const struct cm_state *state)
-{
-    return state->cut;
-}
-
-bool cm_state_leads(const struct cm_state *state)
-{
-    return state->leads;
 }
 
 /* --- client ids --- */
@@ -163,9 +153,9 @@ static void sort_servers(struct cm_state *state)
 static void warn_of_loss(struct cm_state *state, const struct cluster_config *before, bool told)
 {
     char what[CM_MAX_DETAIL_BYTES + 1];
-    if (loss_of_certainty(before, state->config, what, sizeof what))
+    if (story_of_certainty(before, state->config, what, sizeof what))
         actions_log(state, CM_ACTION_WARN, "possible_loss", "%s", what);
-    if (!told && loss_of_replicas(before, state->config, what, sizeof what))
+    if (!told && story_of_replicas(before, state->config, what, sizeof what))
         actions_log(state, CM_ACTION_WARN, "replicas_dropped", "%s", what);
 }
 
@@ -230,11 +220,19 @@ static void store(struct cm_state *state, struct cluster_config *config)
     action->expected_version = state->version;
 }
 
+/* Those that a start waits for: members or, without a configuration, the servers of the options. How many. */
 static uint32_t absent(const struct cm_state *state, uint32_t *servers)
 {
-    return state->options.recover
-               ? recovery_absent(&state->recovery, &state->options, &state->registered, servers)
-               : proposal_absent(&state->options, state->config, &state->registered, servers);
+    const struct cluster_config *config = state->config;
+    const uint32_t listed = config ? config->member_count : state->options.server_count;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < listed; i++) {
+        const uint32_t server = config ? config->members[i].server : state->options.servers[i];
+        const struct registration *found = registrations_find(&state->registered, server);
+        if (!found || (state->options.recover && recovery_lacks(&state->recovery, &found->join)))
+            servers[count++] = server;
+    }
+    return count;
 }
 
 /* Does the cluster wait to be started, for the first time or again? */
@@ -248,12 +246,15 @@ static struct cluster_config *propose_start(struct cm_state *state)
 {
     struct cluster_config *config = NULL;
     char *why = state->detail;
-    int error = state->config ? proposal_cold(state->config, &state->registered, &config, why,
-                                              sizeof state->detail)
-                : state->options.recover
-                    ? recovery_propose(&state->recovery, &state->options, &state->registered,
-                                       &config, why, sizeof state->detail)
-                    : proposal_first(&state->options, &state->registered, &config);
+    int error = 0;
+    if (state->config)
+        error =
+            proposal_cold(state->config, &state->registered, &config, why, sizeof state->detail);
+    else if (state->options.recover)
+        error = recovery_propose(&state->recovery, &state->options, &state->registered, &config,
+                                 why, sizeof state->detail);
+    else
+        config = proposal_first(&state->options, &state->registered);
     if (error && error != ROWAN_ENOMEM)
         actions_stop(state, error, why);
     return config;
@@ -477,8 +478,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     } else {
         registrations_add(&state->registered, event->connection, join, state->now_ns);
         actions_answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag)->bring =
-            state->options.recover &&
-            recovery_asks(&state->recovery, &state->options, join, event->config);
+            state->options.recover && recovery_asks(&state->recovery, join, event->config);
     }
 }
 
@@ -565,6 +565,7 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
     state->output.waiting_count = awaits_start(state) ? absent(state, state->waiting_for) : 0;
     state->output.registration_epoch = state->registered.epoch;
     state->output.leads = state->leads;
+    state->output.cut = state->cut;
     state->output.wake_ns = manage_wake(state);
     return &state->output;
 }

@@ -145,6 +145,7 @@ struct cm_output {
     uint32_t count;
     const struct cm_action *actions;
     bool leads;             /* a configuration that is sent says so */
+    bool cut;               /* the coordination service does not answer it */
     uint32_t waiting_count; /* servers that have not joined, while there is no configuration, or
                                a cold start is awaited */
     const uint32_t *waiting_for;
@@ -168,11 +169,5 @@ struct cluster_config *cm_state_config(const struct cm_state *state);
 /* True once the stored value has been read: from then on the cluster's id is known if it has one. The
  * owner accepts no connection before, because it could not compare clusters. */
 bool cm_state_knows(const struct cm_state *state);
-
-/* Does it manage the cluster? */
-bool cm_state_leads(const struct cm_state *state);
-
-/* Does the coordination service not answer it? */
-bool cm_state_is_cut(const struct cm_state *state);
 
 #endif

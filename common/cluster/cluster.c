@@ -248,6 +248,13 @@ int cluster_finish(struct cluster_config *config)
     return ROWAN_OK;
 }
 
+struct cluster_config *cluster_finished(struct cluster_config *config)
+{
+    const int error = cluster_finish(config);
+    ASSERT(!error);
+    return config;
+}
+
 struct cluster_config *cluster_hold(struct cluster_config *config)
 {
     uint32_t before = atomic_fetch_add_explicit(&config->references, 1, memory_order_relaxed);
@@ -305,7 +312,7 @@ const struct member *cluster_member(const struct cluster_config *config, uint32_
     return &config->members[low];
 }
 
-const struct shard *cluster_shard(const struct cluster_config *config, uint16_t id)
+const struct shard *cluster_shard(const struct cluster_config *config, uint32_t id)
 {
     uint32_t low = 0, high = config->shard_count;
     while (low < high) {

@@ -124,6 +124,9 @@ struct cluster_config *cluster_create(uint32_t member_count, uint32_t shard_coun
  * twice in a shard) and fills shard_of_slot and by_id. ROWAN_EFORMAT if one is broken. */
 int cluster_finish(struct cluster_config *config);
 
+/* The same of one that was right before it was changed: it comes back. */
+struct cluster_config *cluster_finished(struct cluster_config *config);
+
 /* A second reference; and the end of one (NULL is fine). Any thread. */
 struct cluster_config *cluster_hold(struct cluster_config *config);
 void cluster_release(struct cluster_config *config);
@@ -138,7 +141,7 @@ struct cluster_config *cluster_copy_for(const struct cluster_config *config, uin
 
 /* The next two: NULL if there is none; log2 of the count in steps. */
 const struct member *cluster_member(const struct cluster_config *config, uint32_t server);
-const struct shard *cluster_shard(const struct cluster_config *config, uint16_t id);
+const struct shard *cluster_shard(const struct cluster_config *config, uint32_t id);
 /* Where a member stands. */
 static inline uint32_t cluster_position(const struct cluster_config *config, uint32_t server)
 {

@@ -97,9 +97,7 @@ int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMe
 
 const struct shard *control_row(const struct control *control, uint32_t id)
 {
-    const struct shard *row = control->shards && id < STORE_SHARD_IDS
-                                  ? cluster_shard(control->config, (uint16_t)id)
-                                  : NULL;
+    const struct shard *row = control->shards ? cluster_shard(control->config, id) : NULL;
     return row && control->shards[row - control->config->shards] ? row : NULL;
 }
 
