@@ -1,6 +1,8 @@
-/* actions.c - see actions.h. */
-#include "cm/actions.h"
+/* actions.c - see state_inside.h. */
+#include <stdarg.h>
+#include <stdio.h>
 
+#include "cm/state_inside.h"
 #include "common/base/assert.h"
 
 struct cm_action *actions_add(struct cm_state *state, enum cm_action_kind kind)
@@ -37,7 +39,6 @@ void actions_stop(struct cm_state *state, int error, const char *detail)
     state->stopped = true;
 }
 
-/* Sends the configuration in force, or the answer that there is none. */
 void actions_configuration(struct cm_state *state, uint32_t connection, uint32_t tag)
 {
     struct connection *peer = &state->connections[connection];
@@ -49,15 +50,16 @@ void actions_configuration(struct cm_state *state, uint32_t connection, uint32_t
     peer->known_term = state->config->term;
 }
 
-void actions_warn(struct cm_state *state, const char *event, const char *detail)
+void actions_log(struct cm_state *state, enum cm_action_kind kind, const char *event,
+                 const char *format, ...)
 {
-    struct cm_action *action = actions_add(state, CM_ACTION_WARN);
+    ASSERT(state->story_count < MAX_STORIES);
+    char *story = state->stories[state->story_count++];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(story, sizeof state->stories[0], format, values);
+    va_end(values);
+    struct cm_action *action = actions_add(state, kind);
     action->event = event;
-    action->detail = detail;
-}
-
-void actions_tell(struct cm_state *state, const char *event, const char *detail)
-{
-    actions_warn(state, event, detail);
-    state->actions[state->output.count - 1].kind = CM_ACTION_TELL;
+    action->detail = story;
 }

@@ -53,14 +53,10 @@ struct work {
     } best, passed; /* `passed`: of those whose target has not the space */
 };
 
-static uint32_t position_of(const struct work *work, uint32_t server)
+/* Of the shard's primary. */
+static struct bin *source_of(struct work *work, const struct shard *shard)
 {
-    return (uint32_t)(cluster_member(work->config, server) - work->config->members);
-}
-
-static bool holds(const struct shard *shard, uint32_t server)
-{
-    return shard->primary == server || shard_has_backup(shard, server);
+    return &work->bins[cluster_position(work->config, shard->primary)];
 }
 
 /* V2. False: not of each shard that it holds. */
@@ -68,7 +64,7 @@ static bool add_shards(struct work *work, struct bin *bin, uint32_t server)
 {
     for (uint32_t i = 0; i < work->config->served_count; i++) {
         const struct shard *shard = &work->config->shards[i];
-        if (holds(shard, server) && !loads_knows(work->loads, shard->id, server))
+        if (shard_is_full_at(shard, server) && !loads_knows(work->loads, shard->id, server))
             return false;
         bin->load += loads_at(work->loads, shard->id, server);
     }
@@ -127,8 +123,8 @@ static void note_fillings(struct work *work)
     for (uint32_t i = 0; i < work->config->shard_count; i++) {
         const struct shard *shard = &work->config->shards[i];
         for (uint32_t k = 0; k < shard->filling_count; k++) {
-            work->bins[position_of(work, shard->filling[k])].takes_fills = false;
-            work->bins[position_of(work, shard->primary)].gives_fills = false;
+            work->bins[cluster_position(work->config, shard->filling[k])].takes_fills = false;
+            source_of(work, shard)->gives_fills = false;
         }
     }
 }
@@ -166,7 +162,7 @@ static void weigh_shard(struct work *work, uint32_t at)
     const uint32_t from = work->config->members[work->hot].server;
     const int64_t load = loads_at(work->loads, shard->id, from);
     const bool leads = shard->primary == from,
-               fills = work->bins[position_of(work, shard->primary)].gives_fills &&
+               fills = source_of(work, shard)->gives_fills &&
                        shard->backup_count < CLUSTER_MAX_REPLICAS - 1;
     for (uint32_t i = 0; i < work->config->member_count; i++) {
         const uint32_t to = work->config->members[i].server;
@@ -239,7 +235,6 @@ static bool is_new(struct balance *balance, const struct cm_plan *passed)
 static void apply(struct work *work, const struct choice *choice)
 {
     struct bin *hot = &work->bins[work->hot], *target = &work->bins[choice->to];
-    const uint32_t primary = work->config->shards[choice->at].primary;
     hot->load = (uint64_t)((int64_t)hot->load - choice->less);
     target->load = (uint64_t)((int64_t)target->load + choice->more);
     work->moved[choice->at / 8] |= (uint8_t)(1 << choice->at % 8);
@@ -247,7 +242,7 @@ static void apply(struct work *work, const struct choice *choice)
         return;
     target->takes_fills = false;
     target->free_bytes -= bytes_of(work, choice->at);
-    work->bins[position_of(work, primary)].gives_fills = false;
+    source_of(work, &work->config->shards[choice->at])->gives_fills = false;
 }
 
 static bool is_above(const struct work *work, uint32_t percent)

@@ -1,8 +1,6 @@
 /* claim.c - see claim.h. */
 #include "cm/claim.h"
 
-#include <string.h>
-
 #include "cm/lease.h"
 
 /* A member tells a manager that does not lead nothing else; each round over the managers it comes by again, and waits at each
@@ -16,30 +14,18 @@ static bool counts(const struct claim *claim, const struct claim_member *member,
     return member->told_ns >= claim->manager_ns + way_ns && now_ns - member->told_ns <= way_ns;
 }
 
-void claim_follow(struct claim *claim, const struct cluster_config *before,
-                  const struct cluster_config *config, uint64_t now_ns)
+void claim_follow(struct claim *claim, const struct cluster_config *config, uint64_t now_ns)
 {
-    struct claim_member members[CLUSTER_MAX_MEMBERS] = {0};
-    if (config->manager != claim->manager) {
-        claim->manager = config->manager;
-        claim->manager_ns = now_ns;
-    }
-    for (uint32_t i = 0; before && i < config->member_count; i++) {
-        const struct member *old = cluster_member(before, config->members[i].server);
-        if (old)
-            members[i] = claim->members[old - before->members];
-    }
-    memcpy(claim->members, members, sizeof members);
+    if (config->manager == claim->manager)
+        return;
+    claim->manager = config->manager;
+    claim->manager_ns = now_ns;
 }
 
-void claim_told(struct claim *claim, const struct cluster_config *config, uint32_t server,
-                uint64_t without_ms, uint64_t now_ns)
+void claim_told(struct claim *claim, uint32_t server, uint64_t without_ms, uint64_t now_ns)
 {
-    const struct member *member = cluster_member(config, server);
-    if (!member)
-        return;
     const uint64_t most_ms = now_ns / NS_PER_MS;
-    claim->members[member - config->members] = (struct claim_member){
+    claim->servers[server] = (struct claim_member){
         .told_ns = now_ns,
         .since_ns = without_ms == 0
                         ? UINT64_MAX
@@ -63,7 +49,7 @@ bool claim_is_due(const struct claim *claim, const struct cluster_config *config
     if (config->lease_ms == 0 || config->manager == incarnation || now_ns - from_ns < wait_ns)
         return false;
     for (uint32_t i = 0; i < config->member_count; i++) {
-        const struct claim_member *member = &claim->members[i];
+        const struct claim_member *member = &claim->servers[config->members[i].server];
         without +=
             counts(claim, member, longest_ns, now_ns) && member->since_ns <= now_ns - wait_ns;
     }
@@ -74,9 +60,4 @@ void claim_tried(struct claim *claim, uint64_t now_ns)
 {
     claim->try_ns = now_ns;
     claim->tries += claim->tries < UINT8_MAX;
-}
-
-void claim_won(struct claim *claim)
-{
-    claim->tries = 0;
 }

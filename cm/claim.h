@@ -23,24 +23,21 @@ struct claim {
     uint32_t tries;  /* of this manager, since it last led */
     uint64_t try_ns; /* of the last one */
     struct claim_member {
-        uint64_t told_ns;           /* when it last said so; 0: it has not */
-        uint64_t since_ns;          /* since then it has had no grant */
-    } members[CLUSTER_MAX_MEMBERS]; /* by position */
+        uint64_t told_ns;  /* when it last said so; 0: it has not */
+        uint64_t since_ns; /* since then it has had no grant */
+    } servers[CLUSTER_MAX_SERVER + 1];
 };
 
-/* `config` is in force now; `before`, or NULL, was. */
-void claim_follow(struct claim *claim, const struct cluster_config *before,
-                  const struct cluster_config *config, uint64_t now_ns);
+/* `config` is in force now. */
+void claim_follow(struct claim *claim, const struct cluster_config *config, uint64_t now_ns);
 
-/* A process of that member, of any incarnation, has had no grant for `without_ms`; 0: it has one. */
-void claim_told(struct claim *claim, const struct cluster_config *config, uint32_t server,
-                uint64_t without_ms, uint64_t now_ns);
+/* A process of that server, of any incarnation, has had no grant for `without_ms`; 0: it has one. */
+void claim_told(struct claim *claim, uint32_t server, uint64_t without_ms, uint64_t now_ns);
 
 /* Should this manager try to be named? What is added to the wait grows with each try, and differs by `incarnation`, which is
- * random: so two of them do not take turns for ever. claim_tried: it does. claim_won: it is named. */
+ * random: so two of them do not take turns for ever. claim_tried: it does. */
 bool claim_is_due(const struct claim *claim, const struct cluster_config *config,
                   uint64_t incarnation, uint64_t now_ns);
 void claim_tried(struct claim *claim, uint64_t now_ns);
-void claim_won(struct claim *claim);
 
 #endif

@@ -65,14 +65,14 @@ static void fail(struct cm *cm, int error, const char *detail)
     ASSERT(!cm->error && error);
     log_event(LOG_ERROR, "cm_failed", "error=%s detail=\"%s\"", error_name(error), detail);
     cm->error = error;
-    if (cm->failed)
-        cm->failed(cm->failed_context, error, detail);
+    if (cm->options.failed)
+        cm->options.failed(cm->options.failed_context, error, detail);
 }
 
 /* The error of a request that could not start is kept as its answer. */
 static void read_stored(struct cm *cm)
 {
-    int error = coord_read(cm->coord, keep_read, cm);
+    int error = coord_read(cm->options.coord, keep_read, cm);
     if (error)
         keep_read(cm, error, NULL, 0, 0);
 }
@@ -84,7 +84,8 @@ static void store(struct cm *cm, const struct cm_action *action)
     int error = ROWAN_ENOMEM;
     if (encoded) {
         cluster_encode(action->config, true, encoded, bytes);
-        error = coord_cas(cm->coord, action->expected_version, encoded, bytes, keep_stored, cm);
+        error =
+            coord_cas(cm->options.coord, action->expected_version, encoded, bytes, keep_stored, cm);
         free(encoded);
     }
     if (error)
@@ -136,6 +137,8 @@ static void step(struct cm *cm, const struct cm_event *event)
     with_time.now_ns = cm->now_ns;
     const struct cm_output *output = cm_state_step(cm->state, &with_time);
     cm->wake_ns = output->wake_ns;
+    cm->leads = output->leads;
+    cm->cut = output->cut;
     const struct cluster_config *config = cm_state_config(cm->state);
     if (config && config->term != cm->identity.term) {
         cm->identity.cluster = config->cluster;
@@ -168,7 +171,7 @@ static void handle_answer(struct cm *cm, const struct cm_event *event)
         log_event(LOG_INFO, "leadership", "leads=%s", event->leader ? "yes" : "no");
     } else if (event->kind == CM_EVENT_CHANGED) {
         /* A watch fires once: it is set again before the value is read, so that no change is missed. */
-        error = coord_watch(cm->coord, keep_changed, cm);
+        error = coord_watch(cm->options.coord, keep_changed, cm);
         if (error)
             fail(cm, error, "the stored configuration cannot be watched");
     }
@@ -288,7 +291,7 @@ static void answer(struct cm *cm, struct cm_event *event, const Rowan__ControlMe
                  outgoing_users(cm_state_config(cm->state)));
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SET_SETTING)
         post_own(cm, &(struct cm_action){.connection = event->connection, .tag = event->tag}, false,
-                 outgoing_settings(cm->settings, message->set_setting));
+                 outgoing_settings(cm->options.settings, message->set_setting));
     else if (report_event(message, event))
         step(cm, event);
     else
@@ -300,16 +303,14 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
 {
     struct cm_event event = {.connection = connection};
     struct cm_peer *peer = &cm->peers[connection];
-    const struct access_asker asker = cm_asker(cm, peer);
     Rowan__ControlMessage *message;
     int error = control_decode(data, bytes, &event.tag, &message);
     if (error) {
         post_failure(cm, connection, 0, error, error_sentence(error));
         return;
     }
-    const enum login_step step = access_login(&cm->access, &asker, event.tag, message, &error);
-    const char *why =
-        step == LOGIN_NO_PART ? access_refusal(&cm->access, &asker, message, &error) : NULL;
+    const enum login_step step = access_login(cm, peer, event.tag, message, &error);
+    const char *why = step == LOGIN_NO_PART ? access_refusal(cm, peer, message, &error) : NULL;
     if (step == LOGIN_FAILED && error != ROWAN_ELOGIN)
         cm_give_up(cm, peer, error_name(error));
     else if (why)
@@ -352,7 +353,7 @@ static void close_given_up(struct cm *cm)
 
 static bool poll_coord(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
 {
-    bool busy = coord_poll(cm->coord, now_ns, wake_ns) == POLL_BUSY;
+    bool busy = coord_poll(cm->options.coord, now_ns, wake_ns) == POLL_BUSY;
     if (!cm->started) {
         cm->started = busy = true;
         step(cm, &(struct cm_event){.kind = CM_EVENT_START});
@@ -384,11 +385,11 @@ static bool poll_fabric(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
 
 static void poll_metrics(struct cm *cm)
 {
-    if (!metrics_asked(cm->metrics))
+    if (!metrics_asked(cm->options.metrics))
         return;
-    figures_update(&cm->figures, cm->state, cm->open_count);
+    figures_update(cm);
     metrics_answer(
-        cm->metrics,
+        cm->options.metrics,
         cm_state_config(cm->state)
             ? NULL
             : "not ready: this process knows no configuration; either the coordination "
@@ -415,23 +416,17 @@ enum poll_result cm_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 
 int cm_create(const struct cm_options *options, struct cm **out)
 {
-    ASSERT(options->fabric && options->coord && options->incarnation != 0);
+    ASSERT(options->fabric && options->coord);
     struct cm *cm = calloc(1, sizeof *cm);
     if (!cm)
         return ROWAN_ENOMEM;
-    cm->coord = options->coord;
-    cm->failed = options->failed;
-    cm->failed_context = options->failed_context;
-    access_init(&cm->access, options->servers, options->state.secret);
-    cm->settings = options->settings;
-    cm->metrics = options->metrics;
-    figures_register(&cm->figures, cm->metrics);
-    cm->identity = (struct fabric_identity){.incarnation = options->incarnation, .kind = FABRIC_CM};
+    cm->options = *options;
+    cm->options.state.keyed = options->servers != NULL;
+    figures_register(cm);
+    cm->identity =
+        (struct fabric_identity){.incarnation = options->state.incarnation, .kind = FABRIC_CM};
     cm->wake_ns = WAKE_NEVER;
-    struct cm_state_options state = options->state;
-    state.incarnation = options->incarnation;
-    state.keyed = options->servers != NULL;
-    int error = cm_state_create(&state, &cm->state);
+    int error = cm_state_create(&cm->options.state, &cm->state);
     if (error)
         goto fail_state;
     error = fabric_endpoint_open(options->fabric, 0, &cm->endpoint);
@@ -439,9 +434,9 @@ int cm_create(const struct cm_options *options, struct cm **out)
         goto fail_endpoint;
     fabric_endpoint_identity(cm->endpoint, &cm->identity);
     fabric_endpoint_admit(cm->endpoint, admit, cm);
-    error = coord_watch(cm->coord, keep_changed, cm);
+    error = coord_watch(options->coord, keep_changed, cm);
     if (!error)
-        error = coord_elect(cm->coord, keep_leader, cm);
+        error = coord_elect(options->coord, keep_leader, cm);
     if (error)
         goto fail_coord;
     *out = cm;

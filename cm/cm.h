@@ -19,13 +19,12 @@ struct metrics;
 typedef void cm_failed(void *context, int error, const char *detail);
 
 struct cm_options {
-    struct cm_state_options state; /* without the incarnation */
+    struct cm_state_options state; /* its incarnation is for handshakes, too */
     struct fabric *fabric; /* has an address; the CM opens its endpoint 0. Outlives the CM */
     struct coord *coord;   /* nobody else's. Closed by the caller, after cm_destroy */
     const struct scram_verifier *
-        servers; /* of the key that servers must have; NULL: none (common/cluster/login.h). Copied */
-    uint64_t incarnation; /* of this process, for handshakes and leases; never 0 */
-    cm_failed *failed;    /* may be NULL */
+        servers; /* of the key that servers must have; outlives the CM; NULL: none (common/cluster/login.h) */
+    cm_failed *failed; /* may be NULL */
     void *failed_context;
     struct config_live *settings; /* of the process; NULL: none changes while it runs */
     struct metrics

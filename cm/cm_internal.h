@@ -1,13 +1,15 @@
-/* cm_internal.h - the adapter (cm.c), and what it sends (post.c). */
+/* cm_internal.h - the adapter (cm.c), who may ask it what (access.c), what it sends (post.c), and what it
+ * tells Prometheus (figures.c). */
 #ifndef CM_CM_INTERNAL_H
 #define CM_CM_INTERNAL_H
 
-#include "cm/access.h"
 #include "cm/cm.h"
-#include "cm/figures.h"
 #include "cm/loads.h"
 #include "cm/outbox.h"
 #include "common/cluster/login.h"
+#include "common/metrics/metrics.h"
+
+enum { CM_FIGURES = 17 };
 
 struct cm_peer {
     struct fabric_conn *conn;        /* NULL: the place is free */
@@ -19,20 +21,17 @@ struct cm_peer {
 };
 
 struct cm {
+    struct cm_options options;
     struct cm_state *state;
-    struct coord *coord;
     struct fabric_endpoint *endpoint;
     struct fabric_identity identity;
-    cm_failed *failed;
-    void *failed_context;
-    struct access access;
-    struct config_live *settings;
-    struct metrics *metrics;
-    struct figures figures;
+    uint64_t refused_logins;
+    struct counter figures[CM_FIGURES]; /* figures.c */
     int error;
     bool started;
     uint64_t now_ns;  /* of this poll, read before it */
-    uint64_t wake_ns; /* of the state's last output */
+    uint64_t wake_ns; /* of the state's last output, like these two: */
+    bool leads, cut;
     /* Of the coordination service, by kind of event, not yet handed to the state (A1). */
     struct cm_event answers[CM_EVENT_LEADER + 1];
     bool answered[CM_EVENT_LEADER + 1];
@@ -48,7 +47,22 @@ struct cm {
     struct cm_peer peers[CM_MAX_CONNECTIONS];
 };
 
-struct access_asker cm_asker(const struct cm *cm, struct cm_peer *peer);
+/* As login_take; a failure is logged. */
+enum login_step access_login(struct cm *cm, struct cm_peer *peer, uint32_t tag,
+                             const Rowan__ControlMessage *message, int *error);
+
+/* The name of the user who has logged in; NULL: nobody. */
+const char *access_user(const struct cm *cm, const struct cm_peer *peer);
+
+/* May it be sent what changes? Who was removed since, for one, may not. */
+bool access_may_watch(const struct cm *cm, const struct cm_peer *peer);
+
+/* NULL: it may ask that; else why not, and `error`. */
+const char *access_refusal(const struct cm *cm, const struct cm_peer *peer,
+                           const Rowan__ControlMessage *message, int *error);
+
+void figures_register(const struct cm *cm);
+void figures_update(struct cm *cm);
 
 /* A3: it is closed after this batch. */
 void cm_give_up(struct cm *cm, struct cm_peer *peer, const char *reason);

@@ -11,27 +11,23 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cm/led.h"
 #include "cm/split.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
 struct work {
     struct cluster_config *config;
-    const struct cm_join *joins;       /* by position of the member */
-    uint32_t led[CLUSTER_MAX_MEMBERS]; /* shards, so far */
+    const struct cm_join *joins; /* by position of the member */
+    struct led led;
     char *why;
     size_t why_bytes;
 };
 
-static uint32_t position(const struct work *work, uint32_t server)
-{
-    return (uint32_t)(cluster_member(work->config, server) - work->config->members);
-}
-
 /* D1: of what the server brings of the shard. */
 static enum join_quality quality_of(const struct work *work, uint32_t server, uint16_t shard)
 {
-    return join_quality(&work->joins[position(work, server)], work->config, shard);
+    return join_quality(&work->joins[cluster_position(work->config, server)], work->config, shard);
 }
 
 /* Writes the sentence for a shard that nobody brings, with the names of its servers. */
@@ -48,13 +44,11 @@ static int report_nowhere(const struct work *work, const struct shard *shard)
     return ROWAN_ENOTFOUND;
 }
 
-/* Leaves the replicas that count (D1, D2). If the primary does not, it is 0 for now, and all that count
- * are among the backups. */
-static int keep_replicas(struct work *work, struct shard *shard)
+/* Leaves the replicas that count (D1, D2), if the primary does, or does not, as `stays` says. */
+static int keep_replicas(struct work *work, struct shard *shard, bool stays)
 {
-    uint32_t servers[CLUSTER_MAX_REPLICAS] = {shard->primary};
-    uint32_t count = 1 + shard->backup_count;
-    memcpy(servers + 1, shard->backups, shard->backup_count * sizeof shard->backups[0]);
+    uint32_t servers[CLUSTER_MAX_REPLICAS], left = 0;
+    const uint32_t count = shard_replicas(shard, servers);
     enum join_quality best = JOIN_EMPTY;
     for (uint32_t i = 0; i < count; i++) {
         enum join_quality quality = quality_of(work, servers[i], shard->id);
@@ -62,22 +56,16 @@ static int keep_replicas(struct work *work, struct shard *shard)
     }
     if (best == JOIN_EMPTY)
         return report_nowhere(work, shard);
-
-    shard->possibly_incomplete = shard->possibly_incomplete || best == JOIN_INCOMPLETE;
-    shard->primary = shard->backup_count = shard->filling_count = 0;
-    memset(shard->backups, 0, sizeof shard->backups);
-    memset(shard->filling, 0, sizeof shard->filling);
     for (uint32_t i = 0; i < count; i++) {
-        if (quality_of(work, servers[i], shard->id) != best)
-            continue;
-        if (i == 0)
-            shard->primary = servers[0];
-        else
-            shard->backups[shard->backup_count++] = servers[i];
+        if (quality_of(work, servers[i], shard->id) == best)
+            servers[left++] = servers[i];
     }
-    shard->move_from = shard->move_to = 0; /* D2: nobody fills */
-    if (shard->primary)
-        work->led[position(work, shard->primary)]++;
+    if ((servers[0] == shard->primary) != stays)
+        return ROWAN_OK;
+    led_set(&work->led, shard, servers, left);
+    shard->possibly_incomplete = shard->possibly_incomplete || best == JOIN_INCOMPLETE;
+    shard->filling_count = shard->move_from = shard->move_to = 0; /* D2: nobody fills */
+    memset(shard->filling, 0, sizeof shard->filling);
     return ROWAN_OK;
 }
 
@@ -94,35 +82,7 @@ static int raise_epoch(const struct work *work, struct shard *shard)
     return ROWAN_OK;
 }
 
-/* A shard whose primary does not count gets the backup that leads fewest; of equals the first. */
-static void find_primary(struct work *work, struct shard *shard)
-{
-    if (shard->primary)
-        return;
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < shard->backup_count; i++) {
-        if (work->led[position(work, shard->backups[i])] <
-            work->led[position(work, shard->backups[best])])
-            best = i;
-    }
-    shard->primary = shard->backups[best];
-    work->led[position(work, shard->primary)]++;
-    shard->backup_count--;
-    memmove(&shard->backups[best], &shard->backups[best + 1],
-            (shard->backup_count - best) * sizeof shard->backups[0]);
-    shard->backups[shard->backup_count] = 0;
-}
-
-static void place_on_workers(struct work *work)
-{
-    uint32_t placed[CLUSTER_MAX_MEMBERS] = {0};
-    for (uint32_t i = 0; i < work->config->shard_count; i++) {
-        struct shard *shard = &work->config->shards[i];
-        uint32_t member = position(work, shard->primary);
-        shard->worker = placed[member]++ % work->config->members[member].workers;
-    }
-}
-
+/* Those that keep their primary come first: the others go to who leads fewest then. */
 static int make(struct work *work)
 {
     struct cluster_config *config = work->config;
@@ -130,16 +90,14 @@ static int make(struct work *work)
     for (uint32_t i = 0; i < config->shard_count && !error; i++) {
         error = raise_epoch(work, &config->shards[i]);
         if (!error)
-            error = keep_replicas(work, &config->shards[i]);
+            error = keep_replicas(work, &config->shards[i], true);
     }
+    for (uint32_t i = 0; i < config->shard_count && !error; i++)
+        error = keep_replicas(work, &config->shards[i], false);
     if (error)
         return error;
-    for (uint32_t i = 0; i < config->shard_count; i++)
-        find_primary(work, &config->shards[i]);
-    place_on_workers(work);
     split_follow(config);
-    error = cluster_finish(config);
-    ASSERT(!error); /* `old` was right, and join_is_right checked each report */
+    cluster_finished(config); /* join_is_right checked each report */
     return ROWAN_OK;
 }
 
@@ -150,6 +108,7 @@ int cold_start(const struct cluster_config *old, const struct cm_join *joins,
         .config = cluster_copy(old), .joins = joins, .why = why, .why_bytes = why_bytes};
     if (!work.config)
         return ROWAN_ENOMEM;
+    work.led.config = work.config;
     work.config->term++;
     split_drop_ended(work.config);
     (void)cluster_finish(work.config); /* by_id */

@@ -15,8 +15,8 @@
  *    data of it. If there is none, they are those whose server brings possibly incomplete or damaged data, and the shard
  *    is marked `possibly_incomplete` for good. While nothing was ever written (cluster_is_unwritten)
  *    all data is whole, even of a server that was never formatted. A filling replica is dropped;
- *  - the primary stays if it is among them; else it is the one of them that leads fewest shards. The
- *    shards of a server go round its workers;
+ *  - the primary stays if it is among them; else it is the one of them that leads fewest shards. A
+ *    shard is the worker's that owns fewest;
  *  - all else stays, also the block limit, which every server's must reach, and the ids reserved.
  *
  * *out is finished. Pure. A server's data is of this cluster, or it brings none.

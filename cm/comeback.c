@@ -5,8 +5,6 @@
  */
 #include "cm/comeback.h"
 
-#include <string.h>
-
 #include "cm/led.h"
 #include "cm/split.h"
 #include "common/base/assert.h"
@@ -27,19 +25,12 @@ static const struct cm_join *return_of(const struct comeback *comeback, uint32_t
     return report_of(comeback, comeback->count, server);
 }
 
-static uint32_t full_replicas(const struct shard *shard, uint32_t *servers)
-{
-    servers[0] = shard->primary;
-    memcpy(servers + 1, shard->backups, shard->backup_count * sizeof servers[0]);
-    return 1 + shard->backup_count;
-}
-
 /* How many of its full replicas are among the first `count`, and the best data that they bring. */
 static uint32_t brought(const struct comeback *comeback, uint32_t count,
                         const struct cluster_config *old, const struct shard *shard,
                         enum join_quality *best)
 {
-    uint32_t servers[CLUSTER_MAX_REPLICAS], replicas = full_replicas(shard, servers), found = 0;
+    uint32_t servers[CLUSTER_MAX_REPLICAS], replicas = shard_replicas(shard, servers), found = 0;
     *best = JOIN_EMPTY;
     for (uint32_t i = 0; i < replicas; i++) {
         const struct cm_join *join = report_of(comeback, count, servers[i]);
@@ -69,7 +60,7 @@ static bool put_off(struct comeback *comeback, const struct shard *shard)
     const uint32_t before = comeback->count;
     for (uint32_t i = before; i > 0; i--) {
         const struct cm_join *join = comeback->joins[i - 1];
-        if (join->server != shard->primary && !shard_has_backup(shard, join->server))
+        if (!shard_is_full_at(shard, join->server))
             continue;
         comeback->joins[i - 1] = comeback->joins[--comeback->count];
         comeback->joins[comeback->count] = join;
@@ -96,24 +87,10 @@ struct work {
     struct led led;
 };
 
-/* The row gets these full replicas, at least one, in their order: the primary first, if it is one. */
-static void set_replicas(struct work *work, struct shard *shard, const uint32_t *servers,
-                         uint32_t count)
-{
-    const uint32_t best = servers[0] == shard->primary ? 0 : led_fewest(&work->led, servers, count);
-    led_give(&work->led, shard, servers[best]);
-    shard->backup_count = 0;
-    memset(shard->backups, 0, sizeof shard->backups);
-    for (uint32_t i = 0; i < count; i++) {
-        if (i != best)
-            shard->backups[shard->backup_count++] = servers[i];
-    }
-}
-
 /* B1 */
 static void return_shard(struct work *work, struct shard *shard)
 {
-    uint32_t servers[CLUSTER_MAX_REPLICAS], count = full_replicas(shard, servers), left = 0;
+    uint32_t servers[CLUSTER_MAX_REPLICAS], count = shard_replicas(shard, servers), left = 0;
     enum join_quality best;
     if (brought(work->comeback, work->comeback->count, work->old, shard, &best) == 0)
         return;
@@ -123,7 +100,7 @@ static void return_shard(struct work *work, struct shard *shard)
         if (join && join_quality(join, work->old, shard->id) == best)
             servers[left++] = servers[i];
     }
-    set_replicas(work, shard, servers, left);
+    led_set(&work->led, shard, servers, left);
     shard_mend_move(shard);
     shard->possibly_incomplete = shard->possibly_incomplete || best == JOIN_INCOMPLETE;
     shard->epoch++;

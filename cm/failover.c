@@ -11,7 +11,6 @@
 
 #include "cm/led.h"
 #include "cm/split.h"
-#include "common/base/assert.h"
 #include "common/base/error.h"
 
 struct work {
@@ -20,14 +19,9 @@ struct work {
     struct led led;
 };
 
-static uint32_t position(const struct work *work, uint32_t server)
-{
-    return (uint32_t)(cluster_member(work->config, server) - work->config->members);
-}
-
 static bool is_silent(const struct work *work, uint32_t server)
 {
-    return work->silent[position(work, server)];
+    return work->silent[cluster_position(work->config, server)];
 }
 
 /* Leaves those that are not silent, in their order. */
@@ -42,47 +36,30 @@ static uint32_t drop_silent(const struct work *work, uint32_t *servers, uint32_t
     return left;
 }
 
-/* By the backup that leads fewest shards. */
-static void promote(struct work *work, struct shard *shard)
-{
-    const uint32_t best = led_fewest(&work->led, shard->backups, shard->backup_count);
-    led_give(&work->led, shard, shard->backups[best]);
-    shard->backup_count--;
-    memmove(&shard->backups[best], &shard->backups[best + 1],
-            (shard->backup_count - best) * sizeof shard->backups[0]);
-    shard->backups[shard->backup_count] = 0;
-}
-
-/* F1. False: nobody is left, and the silent ones are kept. Those that were kept before are not silent. */
-static bool has_full(const struct work *work, const struct shard *shard)
-{
-    bool any = !is_silent(work, shard->primary);
-    for (uint32_t i = 0; i < shard->backup_count; i++)
-        any = any || !is_silent(work, shard->backups[i]);
-    return any;
-}
-
+/* F1: nobody is left. Those that were kept before are not silent. */
 static void keep_full(const struct work *work, const struct shard *shard)
 {
-    work->config->members[position(work, shard->primary)].kept = true;
-    for (uint32_t i = 0; i < shard->backup_count; i++)
-        work->config->members[position(work, shard->backups[i])].kept = true;
+    uint32_t servers[CLUSTER_MAX_REPLICAS];
+    const uint32_t count = shard_replicas(shard, servers);
+    for (uint32_t i = 0; i < count; i++)
+        work->config->members[cluster_position(work->config, servers[i])].kept = true;
 }
 
 /* True if it changed. */
 static bool change_shard(struct work *work, struct shard *shard)
 {
-    const uint32_t before = shard->backup_count + shard->filling_count;
-    shard->filling_count = drop_silent(work, shard->filling, shard->filling_count);
-    const bool full = has_full(work, shard), leads = !is_silent(work, shard->primary);
-    if (full)
-        shard->backup_count = drop_silent(work, shard->backups, shard->backup_count);
-    else
+    uint32_t servers[CLUSTER_MAX_REPLICAS];
+    const uint32_t all = shard_replicas(shard, servers), full = drop_silent(work, servers, all),
+                   filling = shard->filling_count;
+    shard->filling_count = drop_silent(work, shard->filling, filling);
+    if (full == 0)
         keep_full(work, shard);
-    if (full && !leads)
-        promote(work, shard);
+    else if (is_silent(work, shard->primary))
+        led_set(&work->led, shard, servers, full);
+    else
+        shard->backup_count = drop_silent(work, shard->backups, shard->backup_count);
     shard_mend_move(shard);
-    return (full && !leads) || shard->backup_count + shard->filling_count != before;
+    return (full > 0 && full < all) || shard->filling_count < filling;
 }
 
 /* Nobody holds a shard that is ended: who its row names is a member, nothing else. One is present (manage.c, M3). */
@@ -134,45 +111,6 @@ int failover_make(const struct cluster_config *old, const bool *silent, struct c
     }
     split_follow(config);
     drop_members(&work);
-    int error = cluster_finish(config);
-    ASSERT(!error); /* `old` was right */
-    *out = config;
+    *out = cluster_finished(config);
     return ROWAN_OK;
-}
-
-enum fate { REMOVED, KEPT };
-
-/* The servers that met with it; how many. */
-static uint32_t list(const struct cluster_config *before, const struct cluster_config *after,
-                     enum fate fate, char *out, size_t bytes)
-{
-    uint32_t count = 0;
-    size_t at = (size_t)snprintf(out, bytes, "-");
-    for (uint32_t i = 0; i < before->member_count && at + 1 < bytes; i++) {
-        const struct member *old = &before->members[i], *now = cluster_member(after, old->server);
-        if (fate == REMOVED ? now != NULL : !now || !now->kept || old->kept)
-            continue;
-        at = count++ ? at : 0;
-        at += (size_t)snprintf(out + at, bytes - at, "%s%u", at ? "," : "", old->server);
-    }
-    return count;
-}
-
-bool failover_story(const struct cluster_config *before, const struct cluster_config *after,
-                    char *out, size_t bytes)
-{
-    char removed[80], kept[80];
-    if (list(before, after, REMOVED, removed, sizeof removed) +
-            list(before, after, KEPT, kept, sizeof kept) ==
-        0)
-        return false;
-    uint32_t promoted = 0, unserved = 0;
-    for (uint32_t i = 0; i < after->shard_count; i++) {
-        const struct shard *old = cluster_shard(before, after->shards[i].id);
-        promoted += old && old->primary != after->shards[i].primary;
-        unserved += shard_is_kept(after, &after->shards[i]);
-    }
-    snprintf(out, bytes, "removed=%s kept=%s promoted=%u unserved=%u", removed, kept, promoted,
-             unserved);
-    return true;
 }

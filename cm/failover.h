@@ -21,9 +21,4 @@
 int failover_make(const struct cluster_config *old, const bool *silent, struct cluster_config **out,
                   char *why, size_t why_bytes);
 
-/* What it did, for the log: "removed=1,4 kept=2 promoted=8 unserved=0": servers, or "-", and shards that have got another
- * primary, or that nobody serves. False: `after` is no failover; nothing is written. */
-bool failover_story(const struct cluster_config *before, const struct cluster_config *after,
-                    char *out, size_t bytes);
-
 #endif

@@ -1,4 +1,13 @@
-#include "cm/figures.h"
+/* figures.c - what Prometheus is told about the cluster by whoever manages it, or waits to. */
+#include "cm/cm_internal.h"
+
+struct figures {
+    uint64_t leads, cut, term, lease_ms, members, kept, absent, draining, replicas;
+    uint64_t shards, under_replicated, filling, unserved, incomplete, moving, splitting;
+    uint64_t connections;
+};
+
+_Static_assert(sizeof(struct figures) == CM_FIGURES * sizeof(uint64_t), "a counter for each");
 
 #define GAUGE(name, help, field)                                                                   \
     {                                                                                              \
@@ -36,60 +45,50 @@ static const struct metric rows[] = {
     GAUGE("rowan_cm_connections", "Connections of servers, clients and tools.", connections),
 };
 
-void figures_register(const struct figures *figures, struct metrics *metrics)
+void figures_register(const struct cm *cm)
 {
-    metrics_add(metrics, rows, sizeof rows / sizeof rows[0], figures, "");
+    metrics_add(cm->options.metrics, rows, sizeof rows / sizeof rows[0], cm->figures, "");
 }
 
-static void update_members(struct figures *figures, const struct cluster_config *config)
+static void count_members(struct figures *figures, const struct cluster_config *config)
 {
-    uint32_t kept = 0, draining = 0, absent = 0;
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct member *member = &config->members[i];
-        kept += member->kept;
-        draining += !member->kept && !cluster_wants(config, member->server);
+        figures->members += !member->kept;
+        figures->kept += member->kept;
+        figures->draining += !member->kept && !cluster_wants(config, member->server);
     }
     for (uint32_t i = 0; i < config->wanted_count; i++) {
         const struct member *member = cluster_member(config, config->wanted[i]);
-        absent += !member || member->kept;
+        figures->absent += !member || member->kept;
     }
-    counter_set(&figures->members, config->member_count - kept);
-    counter_set(&figures->kept, kept);
-    counter_set(&figures->draining, draining);
-    counter_set(&figures->absent, absent);
 }
 
-static void update_shards(struct figures *figures, const struct cluster_config *config)
+static void count_shards(struct figures *figures, const struct cluster_config *config)
 {
-    uint32_t under = 0, filling = 0, unserved = 0, incomplete = 0, moving = 0;
+    figures->shards = config->served_count;
+    figures->splitting = config->shard_count - config->served_count;
     for (uint32_t i = 0; i < config->served_count; i++) {
         const struct shard *shard = &config->shards[i];
-        under += shard->backup_count + 1 < config->replicas;
-        filling += shard->filling_count > 0;
-        unserved += shard_is_kept(config, shard);
-        incomplete += shard->possibly_incomplete;
-        moving += shard->move_to != 0;
+        figures->under_replicated += shard->backup_count + 1 < config->replicas;
+        figures->filling += shard->filling_count > 0;
+        figures->unserved += shard_is_kept(config, shard);
+        figures->incomplete += shard->possibly_incomplete;
+        figures->moving += shard->move_to != 0;
     }
-    counter_set(&figures->shards, config->served_count);
-    counter_set(&figures->splitting, config->shard_count - config->served_count);
-    counter_set(&figures->under_replicated, under);
-    counter_set(&figures->filling, filling);
-    counter_set(&figures->unserved, unserved);
-    counter_set(&figures->incomplete, incomplete);
-    counter_set(&figures->moving, moving);
 }
 
-void figures_update(struct figures *figures, const struct cm_state *state, uint32_t connections)
+void figures_update(struct cm *cm)
 {
-    const struct cluster_config *config = cm_state_config(state);
-    counter_set(&figures->leads, cm_state_leads(state));
-    counter_set(&figures->cut, cm_state_is_cut(state));
-    counter_set(&figures->connections, connections);
-    if (!config)
-        return;
-    counter_set(&figures->term, config->term);
-    counter_set(&figures->lease_ms, config->lease_ms);
-    counter_set(&figures->replicas, config->replicas);
-    update_members(figures, config);
-    update_shards(figures, config);
+    const struct cluster_config *config = cm_state_config(cm->state);
+    struct figures figures = {.leads = cm->leads, .cut = cm->cut, .connections = cm->open_count};
+    if (config) {
+        figures.term = config->term;
+        figures.lease_ms = config->lease_ms;
+        figures.replicas = config->replicas;
+        count_members(&figures, config);
+        count_shards(&figures, config);
+    }
+    for (uint32_t i = 0; i < CM_FIGURES; i++)
+        counter_set(&cm->figures[i], ((const uint64_t *)&figures)[i]);
 }

@@ -9,13 +9,11 @@
  */
 #include "cm/fill.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "cm/led.h"
 #include "cm/split.h"
 #include "common/base/assert.h"
-#include "common/base/error.h"
 
 struct work {
     const struct fill_from *from;
@@ -231,15 +229,14 @@ static void count_held(struct work *work)
     }
 }
 
-int fill_make(const struct fill_from *from, struct cluster_config **out)
+struct cluster_config *fill_make(const struct fill_from *from)
 {
-    *out = NULL;
     if (!is_due(from))
-        return ROWAN_OK;
+        return NULL;
     struct cluster_config *config = cluster_copy_for(
         from->old, from->old->member_count + from->join_count, from->old->shard_count);
     if (!config)
-        return ROWAN_ENOMEM;
+        return NULL;
     struct work work = {.from = from, .config = config};
     config->term++;
     add_members(from, config);
@@ -256,60 +253,5 @@ int fill_make(const struct fill_from *from, struct cluster_config **out)
     split_follow(config);
     split_advance(from->old, config, from->filled);
     drop_kept(config);
-    int error = cluster_finish(config);
-    ASSERT(!error); /* `old` was right, and join_is_right checked each report */
-    *out = config;
-    return ROWAN_OK;
-}
-
-static void list_joined(const struct cluster_config *before, const struct cluster_config *after,
-                        struct fill_story *out)
-{
-    size_t at = 0;
-    for (uint32_t i = 0; i < after->member_count; i++) {
-        const struct member *member = &after->members[i],
-                            *old = cluster_member(before, member->server);
-        if (old && (!old->kept || member->kept))
-            continue;
-        out->joined++;
-        if (at < sizeof out->servers)
-            at += (size_t)snprintf(out->servers + at, sizeof out->servers - at, "%s%u",
-                                   at ? "," : "", member->server);
-    }
-}
-
-/* The process is a member in both. */
-static bool stays(const struct cluster_config *before, const struct cluster_config *after,
-                  uint32_t server)
-{
-    const struct member *old = cluster_member(before, server), *now = cluster_member(after, server);
-    return old && now && old->incarnation == now->incarnation && !old->kept && !now->kept;
-}
-
-bool fill_story(const struct cluster_config *before, const struct cluster_config *after,
-                struct fill_story *out)
-{
-    *out = (struct fill_story){0};
-    list_joined(before, after, out);
-    for (uint32_t i = 0; i < after->shard_count; i++) {
-        const struct shard *now = &after->shards[i], *old = cluster_shard(before, now->id);
-        if (!old)
-            continue;
-        bool began = false, ended = false, dropped = false;
-        for (uint32_t k = 0; k < now->filling_count; k++)
-            began = began || !shard_has_filling(old, now->filling[k]);
-        for (uint32_t k = 0; k < now->backup_count; k++)
-            ended = ended || shard_has_filling(old, now->backups[k]);
-        out->began += began;
-        out->ended += ended;
-        for (uint32_t k = 0; k < before->member_count; k++) {
-            const uint32_t server = before->members[k].server;
-            dropped = dropped || (shard_names(old, server) && !shard_names(now, server) &&
-                                  stays(before, after, server));
-        }
-        out->left += now->filling_count > 0;
-        out->swapped += now->primary != old->primary && stays(before, after, old->primary);
-        out->dropped += dropped;
-    }
-    return out->joined + out->began + out->ended + out->swapped + out->dropped > 0;
+    return cluster_finished(config); /* join_is_right checked each report */
 }

@@ -12,17 +12,6 @@
 #include "cm/lease.h"
 #include "common/cluster/cluster.h"
 
-/* What a configuration changes, for the log. */
-struct fill_story {
-    uint32_t joined;  /* servers that are members now, or again */
-    char servers[80]; /* the first of them: "3,4" */
-    uint32_t began,
-        ended; /* shards that have a replica which fills now; which is a full backup now, and filled before */
-    uint32_t left; /* shards with replicas that fill */
-    uint32_t swapped,
-        dropped; /* shards led by another member now; that members which stay hold no more */
-};
-
 struct fill_from {
     const struct cluster_config
         *old;            /* in force and committed, and every member that is not kept is present */
@@ -48,11 +37,7 @@ struct fill_from {
  *  - a shard that is split goes once its children have all (split.h);
  *  - the epoch of each shard that changed is one more. One that has no epoch left, or whose full replicas are kept members,
  *    is left as it is.
- * *out is finished, or NULL if there is nothing to change. Errors: ROWAN_ENOMEM. */
-int fill_make(const struct fill_from *from, struct cluster_config **out);
-
-/* False: nothing of that kind, but for `left`. */
-bool fill_story(const struct cluster_config *before, const struct cluster_config *after,
-                struct fill_story *out);
+ * It is finished. NULL: there is nothing to change, or no memory. */
+struct cluster_config *fill_make(const struct fill_from *from);
 
 #endif

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/base/error.h"
 
 bool first_options_are_right(const struct cm_state_options *options)
 {
@@ -48,7 +47,7 @@ static uint32_t least_burdened(const struct shard *shard, const struct member *m
     uint32_t best = member_count;
     for (uint32_t step = 0; step < member_count; step++) {
         uint32_t i = (start + step) % member_count;
-        if (members[i].server == shard->primary || shard_has_backup(shard, members[i].server))
+        if (shard_is_full_at(shard, members[i].server))
             continue;
         if (best == member_count || burden[i] < burden[best])
             best = i;
@@ -62,7 +61,7 @@ static bool move_backup(struct cluster_config *config, uint32_t from, uint32_t t
 {
     for (uint32_t i = 0; i < config->shard_count; i++) {
         struct shard *shard = &config->shards[i];
-        if (shard->primary == to || shard_has_backup(shard, to))
+        if (shard_is_full_at(shard, to))
             continue;
         for (uint32_t j = 0; j < shard->backup_count; j++) {
             if (shard->backups[j] == from) {
@@ -119,13 +118,13 @@ static void place_shards(struct cluster_config *config)
 
 _Static_assert((uint64_t)CLUSTER_MAX_SHARDS *SLOT_COUNT <= UINT32_MAX, "no overflow above");
 
-int first_place(const struct cm_state_options *options, const struct member *members,
-                uint32_t block_limit, struct cluster_config **out)
+struct cluster_config *first_place(const struct cm_state_options *options,
+                                   const struct member *members, uint32_t block_limit)
 {
     struct cluster_config *config =
         cluster_create(options->server_count, shard_count_of(options, members));
     if (!config)
-        return ROWAN_ENOMEM;
+        return NULL;
     config->term = 1;
     config->cluster = options->cluster;
     config->block_limit = block_limit;
@@ -139,8 +138,5 @@ int first_place(const struct cm_state_options *options, const struct member *mem
     memcpy(config->wanted, options->servers, config->wanted_count * sizeof config->wanted[0]);
     memcpy(config->members, members, options->server_count * sizeof members[0]);
     place_shards(config);
-    int error = cluster_finish(config);
-    ASSERT(!error); /* cm_state_create and join_is_right made sure */
-    *out = config;
-    return ROWAN_OK;
+    return cluster_finished(config); /* cm_state_create and join_is_right made sure */
 }

@@ -1,7 +1,6 @@
 /* join.c - checks on what a server says of itself. Pure. */
 #include "cm/join.h"
 
-#include <stdio.h>
 #include <string.h>
 
 bool join_is_right(const struct cm_join *join)
@@ -36,21 +35,4 @@ enum join_quality join_quality(const struct cm_join *join, const struct cluster_
             whole = whole && !damage_concerns(&join->damage, config, other->id);
     }
     return whole ? JOIN_WHOLE : JOIN_INCOMPLETE;
-}
-
-bool join_fits(const struct cm_join *join, const struct cm_join *other, char *why, size_t why_bytes)
-{
-    const char *what = "fabric", *mine = join->fabric, *theirs = other->fabric;
-    if (strcmp(mine, theirs) == 0) {
-        what = "durability";
-        mine = join->durability;
-        theirs = other->durability;
-    }
-    if (strcmp(mine, theirs) == 0)
-        return true;
-    snprintf(why, why_bytes,
-             "server %u has %s %s and server %u, which joined before it, has %s: all servers of a "
-             "cluster must have the same",
-             join->server, what, mine, other->server, theirs);
-    return false;
 }

@@ -1,4 +1,4 @@
-/* join.h - a server's report for duty, and whether it may stand beside another server's. */
+/* join.h - a server's report for duty. */
 #ifndef CM_JOIN_H
 #define CM_JOIN_H
 
@@ -42,10 +42,5 @@ struct member join_member(const struct cm_join *join);
 enum join_quality { JOIN_EMPTY, JOIN_INCOMPLETE, JOIN_WHOLE };
 enum join_quality join_quality(const struct cm_join *join, const struct cluster_config *config,
                                uint16_t shard);
-
-/* True if both servers can be in one cluster: same fabric, same durability. If not, a sentence
- * about it stands in `why`. */
-bool join_fits(const struct cm_join *join, const struct cm_join *other, char *why,
-               size_t why_bytes);
 
 #endif

@@ -1,9 +1,6 @@
-/* leader.c - see leader.h; state.c has S10. */
-#include "cm/leader.h"
-
-#include "cm/actions.h"
-#include "cm/manage.h"
+/* leader.c - who leads; state.c has S10. */
 #include "cm/refusal.h"
+#include "cm/state_inside.h"
 
 void leader_dismiss(struct cm_state *state, uint32_t connection, const char *detail)
 {
@@ -18,13 +15,12 @@ void leader_dismiss(struct cm_state *state, uint32_t connection, const char *det
 static void resign(struct cm_state *state)
 {
     state->leads = state->cut = false;
-    ids_grant(&state->ids, 0, 0);
+    state->next_id = state->end_id = state->wanting = 0;
     for (uint32_t i = 0; i < state->connection_limit; i++) {
         if (!state->connections[i].open)
             continue;
-        ids_forget(&state->ids, i);
         manage_plan_forget(state, i);
-        state->connections[i].member = false;
+        state->connections[i].wants_id = state->connections[i].member = false;
         leader_dismiss(state, i, refusal_not_leading);
     }
     state->here = 0;
@@ -56,9 +52,9 @@ void leader_follow(struct cm_state *state)
 void leader_named(struct cm_state *state, const struct cluster_config *before)
 {
     const uint64_t self = state->options.incarnation, named = state->config->manager;
-    claim_follow(&state->claim, before, state->config, state->now_ns);
+    claim_follow(&state->claim, state->config, state->now_ns);
     if (named == self)
-        claim_won(&state->claim);
+        state->claim.tries = 0;
     if (named == self || (state->fresh && before && named != before->manager))
         state->owed = false;
     if (state->config->lease_ms)
@@ -66,12 +62,12 @@ void leader_named(struct cm_state *state, const struct cluster_config *before)
 }
 
 /* With leases no grant needs the coordination service. */
-void leader_elected(struct cm_state *state, bool leader)
+void leader_elected(struct cm_state *state, const struct cm_event *event)
 {
-    state->elected = state->owed = leader;
+    state->elected = state->owed = event->leader;
     state->fresh = false;
-    state->must_read |= leader;
-    if (leader)
+    state->must_read |= event->leader;
+    if (event->leader)
         registrations_expire(&state->registered);
     else if (state->leads && may_lead(state))
         state->cut = state->must_read = true;

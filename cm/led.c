@@ -1,10 +1,7 @@
 /* led.c - see led.h. */
 #include "cm/led.h"
 
-static uint32_t position(const struct led *led, uint32_t server)
-{
-    return (uint32_t)(cluster_member(led->config, server) - led->config->members);
-}
+#include <string.h>
 
 void led_count(struct led *led, const struct cluster_config *config)
 {
@@ -12,13 +9,13 @@ void led_count(struct led *led, const struct cluster_config *config)
     for (uint32_t i = 0; i < config->shard_count; i++) {
         const struct shard *shard = &config->shards[i];
         if (!shard_is_kept(config, shard))
-            led->shards[position(led, shard->primary)][shard->worker]++;
+            led->shards[cluster_position(config, shard->primary)][shard->worker]++;
     }
 }
 
 static uint32_t led_by(const struct led *led, uint32_t server)
 {
-    const uint32_t *shards = led->shards[position(led, server)];
+    const uint32_t *shards = led->shards[cluster_position(led->config, server)];
     uint32_t count = cluster_wants(led->config, server) ? 0 : CLUSTER_MAX_SHARDS + 1;
     for (uint32_t i = 0; i < CLUSTER_MAX_WORKERS; i++)
         count += shards[i];
@@ -37,7 +34,7 @@ uint32_t led_fewest(const struct led *led, const uint32_t *servers, uint32_t cou
 
 void led_give(struct led *led, struct shard *shard, uint32_t server)
 {
-    uint32_t *shards = led->shards[position(led, server)];
+    uint32_t *shards = led->shards[cluster_position(led->config, server)];
     shard->primary = server;
     shard->worker = 0;
     for (uint32_t i = 1; i < cluster_member(led->config, server)->workers; i++) {
@@ -45,6 +42,18 @@ void led_give(struct led *led, struct shard *shard, uint32_t server)
             shard->worker = i;
     }
     shards[shard->worker]++;
+}
+
+void led_set(struct led *led, struct shard *shard, const uint32_t *servers, uint32_t count)
+{
+    const uint32_t best = servers[0] == shard->primary ? 0 : led_fewest(led, servers, count);
+    led_give(led, shard, servers[best]);
+    shard->backup_count = 0;
+    memset(shard->backups, 0, sizeof shard->backups);
+    for (uint32_t i = 0; i < count; i++) {
+        if (i != best)
+            shard->backups[shard->backup_count++] = servers[i];
+    }
 }
 
 void led_swap(struct led *led, struct shard *shard, uint32_t server)

@@ -17,27 +17,10 @@ enum {
 
 #define TURNED_NS NS_PER_S
 
-static struct load_member *member_of(struct loads *loads, uint32_t server)
-{
-    struct load_member *free = NULL;
-    for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
-        if (loads->members[i].server == server)
-            return &loads->members[i];
-        if (loads->members[i].server == 0 && !free)
-            free = &loads->members[i];
-    }
-    ASSERT(free); /* loads_follow frees those of who is no member */
-    free->server = server;
-    return free;
-}
-
 const struct load_member *loads_member(const struct loads *loads, const struct member *member)
 {
-    for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
-        if (loads->members[i].server == member->server)
-            return loads->members[i].incarnation == member->incarnation ? &loads->members[i] : NULL;
-    }
-    return NULL;
+    const struct load_member *known = &loads->members[member->server];
+    return known->incarnation == member->incarnation ? known : NULL;
 }
 
 bool loads_lack_space(const struct loads *loads, const struct member *member, uint16_t shard)
@@ -46,37 +29,34 @@ bool loads_lack_space(const struct loads *loads, const struct member *member, ui
     return known && known->free_bytes <= loads->shards[shard].bytes;
 }
 
+/* CLUSTER_MAX_REPLICAS: none is that server's. */
+static uint32_t place_of(const struct load_shard *shard, uint32_t server)
+{
+    uint32_t place = 0;
+    while (place < CLUSTER_MAX_REPLICAS && shard->at[place].server != server)
+        place++;
+    return place;
+}
+
 bool loads_knows(const struct loads *loads, uint16_t id, uint32_t server)
 {
-    bool any = false;
-    for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS; i++)
-        any = any || loads->shards[id].at[i].server == server;
-    return any;
+    return place_of(&loads->shards[id], server) < CLUSTER_MAX_REPLICAS;
 }
 
 uint32_t loads_at(const struct loads *loads, uint16_t id, uint32_t server)
 {
-    const struct load_shard *shard = &loads->shards[id];
-    for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS; i++) {
-        if (shard->at[i].server == server)
-            return shard->at[i].load;
-    }
-    return 0;
+    const uint32_t place = place_of(&loads->shards[id], server);
+    return place < CLUSTER_MAX_REPLICAS ? loads->shards[id].at[place].load : 0;
 }
 
 static void set_at(struct load_shard *shard, uint32_t server, uint32_t load, bool turned)
 {
-    uint32_t place = 0;
-    for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS; i++) {
-        if (shard->at[i].server == server) {
-            place = i;
-            break;
-        }
-        if (shard->at[i].server == 0)
-            place = i;
-    }
+    uint32_t place = place_of(shard, server);
+    const bool means = !turned && place < CLUSTER_MAX_REPLICAS;
+    if (place == CLUSTER_MAX_REPLICAS)
+        place = place_of(shard, 0); /* loads_follow frees those of who holds it no more */
+    ASSERT(place < CLUSTER_MAX_REPLICAS);
     const uint64_t known = shard->at[place].load;
-    const bool means = !turned && shard->at[place].server == server;
     shard->at[place].load =
         means ? (uint32_t)(((MEAN_REPORTS - 1) * known + load) / MEAN_REPORTS) : load;
     shard->at[place].newest = load;
@@ -87,8 +67,7 @@ static void set_at(struct load_shard *shard, uint32_t server, uint32_t load, boo
 static const struct shard *shard_of(const struct cluster_config *config, uint32_t server,
                                     const struct load_row *row)
 {
-    const struct shard *shard =
-        row->shard <= UINT16_MAX ? cluster_shard(config, (uint16_t)row->shard) : NULL;
+    const struct shard *shard = cluster_shard(config, row->shard);
     return shard && shard->epoch == row->epoch && shard_names(shard, server) ? shard : NULL;
 }
 
@@ -166,11 +145,10 @@ void loads_told(struct loads *loads, const struct cluster_config *config, uint32
     const struct member *member = cluster_member(config, server);
     if (!member)
         return; /* it was removed meanwhile */
-    struct load_member *entry = member_of(loads, server);
-    entry->incarnation = member->incarnation;
-    entry->told_ns = now_ns;
-    entry->cores = report->cores ? report->cores : 1;
-    entry->free_bytes = report->free_bytes;
+    loads->members[server] = (struct load_member){.incarnation = member->incarnation,
+                                                  .told_ns = now_ns,
+                                                  .cores = report->cores ? report->cores : 1,
+                                                  .free_bytes = report->free_bytes};
     if (has_turned(loads, config, server, report)) {
         count_newest(loads);
         loads->turned_ns = now_ns;
@@ -213,11 +191,6 @@ static bool changed(const struct shard *before, const struct shard *after)
 void loads_follow(struct loads *loads, const struct cluster_config *before,
                   const struct cluster_config *config, uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
-        struct load_member *member = &loads->members[i];
-        if (member->server && !cluster_member(config, member->server))
-            *member = (struct load_member){0};
-    }
     for (uint32_t i = 0; i < config->shard_count; i++) {
         const struct shard *now = &config->shards[i], *old = cluster_shard(before, now->id);
         struct load_shard *shard = &loads->shards[now->id];

@@ -17,8 +17,7 @@ enum { LOAD_CORE = 1000000 };
 
 /* Of a member. */
 struct load_member {
-    uint32_t server; /* 0: the place is free */
-    uint64_t incarnation;
+    uint64_t incarnation; /* 0: it has not reported */
     uint64_t told_ns;
     uint32_t cores;
     uint64_t free_bytes; /* of its PM, above its reserve */
@@ -37,7 +36,7 @@ struct load_shard {
 
 /* All zeros at first. */
 struct loads {
-    struct load_member members[CLUSTER_MAX_MEMBERS];
+    struct load_member members[CLUSTER_MAX_SERVER + 1]; /* by server */
     struct load_shard shards[CLUSTER_MAX_SHARDS];
     uint64_t turned_ns; /* 0: never */
 };

@@ -32,9 +32,8 @@ static const char *check_settings(const void *settings, char *why, size_t why_by
     const struct cm_settings *fresh = settings;
     struct cm_state_options state = {0};
     struct fabric_verbs_options verbs;
-    return cm_settings_apply(fresh, &state, why, why_bytes)
-               ? why
-               : verbs_settings_apply(&fresh->verbs, &verbs);
+    const char *wrong = cm_settings_apply(fresh, &state, why, why_bytes);
+    return wrong ? wrong : verbs_settings_apply(&fresh->verbs, &verbs);
 }
 
 static void apply_settings(void *of)
@@ -110,7 +109,7 @@ static void wake(void *reactor)
 static int serve(struct cm_options *options, const struct cm_settings *settings,
                  struct reactor *reactor)
 {
-    options->incarnation = entropy_u64();
+    options->state.incarnation = entropy_u64();
     options->state.cluster = entropy_u64();
     random_entropy(options->state.secret, sizeof options->state.secret);
     options->failed = on_failed;
@@ -169,9 +168,9 @@ static int run(const struct cm_settings *settings, const struct scram_verifier *
     struct cm_options options = {.servers = servers};
     char why[CM_MAX_DETAIL_BYTES + 1];
     struct fabric_verbs_options verbs;
-    const char *wrong = cm_settings_apply(settings, &options.state, why, sizeof why)
-                            ? why
-                            : verbs_settings_apply(&settings->verbs, &verbs);
+    const char *wrong = cm_settings_apply(settings, &options.state, why, sizeof why);
+    if (!wrong)
+        wrong = verbs_settings_apply(&settings->verbs, &verbs);
     if (wrong) {
         fprintf(stderr, "rowan-cm: %s\n", wrong);
         return EXIT_USAGE;

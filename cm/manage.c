@@ -1,4 +1,4 @@
-/* manage.c - see manage.h; lease.h has the rules of time.
+/* manage.c - see state_inside.h; lease.h has the rules of time.
  *
  * Invariants:
  *  M1 A lease is granted only by CM_EVENT_TIME: its clock was read after the Renew was here, however long this process
@@ -8,13 +8,12 @@
  *     only if one is present: where nobody is, this manager may be the one that is cut off. Where none has adopted what is in
  *     force, those that renew stay: they may wait for those that do not (Z6 in server/worker/worker_epoch.c).
  */
-#include "cm/manage.h"
-
 #include <stdio.h>
 #include <string.h>
 
-#include "cm/actions.h"
 #include "cm/failover.h"
+#include "cm/state_inside.h"
+#include "cm/story.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
@@ -37,13 +36,11 @@ static void note_cut(struct cm_state *state, struct lease *lease, const struct c
     if (same)
         return;
     leases_cut(lease, event->cut, event->cut_count);
-    char *story = state->stories[8];
-    size_t at = (size_t)snprintf(story, sizeof state->stories[8], "server=%u to=%s", lease->server,
-                                 lease->cut_count ? "" : "-");
-    for (uint32_t i = 0; i < lease->cut_count && at < sizeof state->stories[8]; i++)
-        at += (size_t)snprintf(story + at, sizeof state->stories[8] - at, "%s%u", i ? "," : "",
-                               lease->cut[i]);
-    actions_tell(state, "sends_incomplete", story);
+    char to[CM_MAX_DETAIL_BYTES + 1] = "-";
+    size_t at = 0;
+    for (uint32_t i = 0; i < lease->cut_count && at < sizeof to; i++)
+        at += (size_t)snprintf(to + at, sizeof to - at, "%s%u", i ? "," : "", lease->cut[i]);
+    actions_log(state, CM_ACTION_TELL, "sends_incomplete", "server=%u to=%s", lease->server, to);
 }
 
 static void answer_renew(struct cm_state *state, uint32_t connection, bool granted)
@@ -132,29 +129,28 @@ void manage_joined(struct cm_state *state, uint32_t connection, bool serves)
         send_committed(state, connection);
 }
 
-static unsigned long long since_ms(const struct cm_state *state, uint64_t then_ns)
+static uint64_t since_ms(const struct cm_state *state, uint64_t then_ns)
 {
     return (state->now_ns - then_ns) / NS_PER_MS;
 }
 
 static void tell_silent(struct cm_state *state)
 {
-    char *story = state->stories[0];
+    char servers[CM_MAX_DETAIL_BYTES + 1];
     size_t at = 0;
-    for (uint32_t i = 0; i < state->leases.count && at < sizeof state->stories[0]; i++) {
+    for (uint32_t i = 0; i < state->leases.count && at < sizeof servers; i++) {
         struct lease *lease = &state->leases.entries[i];
         const bool silent = leases_presence(&state->leases, lease, state->now_ns) == LEASE_SILENT;
         if (silent && !lease->told)
-            at += (size_t)snprintf(story + at, sizeof state->stories[0] - at, "%s%u(%s)",
-                                   at ? "," : "server=", lease->server,
-                                   lease->left ? "leaves"
-                                   : leases_is_late(&state->leases, lease, state->now_ns)
-                                       ? "not_adopted"
-                                       : "no_word");
+            at += (size_t)snprintf(
+                servers + at, sizeof servers - at, "%s%u(%s)", at ? "," : "", lease->server,
+                lease->left                                            ? "leaves"
+                : leases_is_late(&state->leases, lease, state->now_ns) ? "not_adopted"
+                                                                       : "no_word");
         lease->told = silent;
     }
     if (at)
-        actions_tell(state, "server_silent", story);
+        actions_log(state, CM_ACTION_TELL, "server_silent", "server=%s", servers);
 }
 
 void manage_commit(struct cm_state *state)
@@ -165,9 +161,8 @@ void manage_commit(struct cm_state *state)
     const uint64_t at_ns = leases_commit_at(&state->leases);
     if (at_ns == 0 || at_ns > state->now_ns)
         return;
-    snprintf(state->stories[2], sizeof state->stories[2], "term=%llu ms=%llu",
-             (unsigned long long)state->leases.term, since_ms(state, state->leases.begun_ns));
-    actions_tell(state, "configuration_committed", state->stories[2]);
+    actions_log(state, CM_ACTION_TELL, "configuration_committed", "term=%lu ms=%lu",
+                state->leases.term, since_ms(state, state->leases.begun_ns));
     leases_committed(&state->leases);
     for (uint32_t i = 0; i < state->connection_limit; i++) {
         if (state->connections[i].open && state->connections[i].member)
@@ -182,29 +177,25 @@ bool manage_installed(struct cm_state *state, const struct cluster_config *befor
     const bool managed = state->leases.managing;
     leases_follow(&state->leases, state->config, state->options.incarnation, state->asked_ns,
                   state->now_ns);
-    char what[CM_MAX_DETAIL_BYTES - 50] = "", *story = state->stories[1];
-    const bool failover = before && failover_story(before, state->config, what, sizeof what);
-    snprintf(story, sizeof state->stories[1], "term=%llu ms=%llu%s%s",
-             (unsigned long long)state->config->term, since_ms(state, state->leases.begun_ns),
-             failover ? " " : "", what);
-    if (state->leases.managing && failover)
-        actions_tell(state, "failover", story);
-    else if (state->leases.managing && before && !managed)
-        actions_tell(state, "manager_took_over", story);
+    char what[CM_MAX_DETAIL_BYTES + 1] = "";
+    const bool failover = before && story_of_failover(before, state->config, what, sizeof what);
+    if (state->leases.managing && before && (failover || !managed))
+        actions_log(state, CM_ACTION_TELL, failover ? "failover" : "manager_took_over",
+                    "term=%lu ms=%lu%s%s", state->config->term,
+                    since_ms(state, state->leases.begun_ns), failover ? " " : "", what);
     const bool fill = before && manage_fill_installed(state, before);
     return failover || fill;
 }
 
 /* M2 */
-static bool propose_takeover(const struct cm_state *state, struct proposal *out)
+static struct cluster_config *propose_takeover(const struct cm_state *state)
 {
     struct cluster_config *config = cluster_copy(state->config);
     if (!config)
-        return false;
+        return NULL;
     config->term++;
     config->manager = state->options.incarnation;
-    *out = (struct proposal){.config = config};
-    return true;
+    return config;
 }
 
 /* M3. All are silent. True: of some this is known not to be so. */
@@ -240,24 +231,29 @@ static bool removes_any(struct cm_state *state, bool *silent)
     return any && (present || leaves_late(state, silent));
 }
 
-bool manage_propose(struct cm_state *state, struct proposal *out)
+static struct cluster_config *propose_failover(struct cm_state *state, const bool *silent)
 {
-    if (state->config->manager != state->options.incarnation)
-        return propose_takeover(state, out);
-    bool silent[CLUSTER_MAX_MEMBERS];
-    struct proposal proposal = {0};
-    if (!removes_any(state, silent))
-        return manage_plan_propose(state, out) || manage_fill_propose(state, out) ||
-               manage_balance_propose(state, out);
-    int error =
-        failover_make(state->config, silent, &proposal.config, state->detail, sizeof state->detail);
-    if (!error)
-        *out = proposal;
-    else if (error != ROWAN_ENOMEM && state->failed_term != state->config->term) {
+    struct cluster_config *config = NULL;
+    char why[CM_MAX_DETAIL_BYTES + 1];
+    const int error = failover_make(state->config, silent, &config, why, sizeof why);
+    if (error && error != ROWAN_ENOMEM && state->failed_term != state->config->term) {
         state->failed_term = state->config->term;
-        actions_warn(state, "failover_impossible", state->detail);
+        actions_log(state, CM_ACTION_WARN, "failover_impossible", "%s", why);
     }
-    return !error;
+    return config;
+}
+
+struct cluster_config *manage_propose(struct cm_state *state)
+{
+    bool silent[CLUSTER_MAX_MEMBERS];
+    if (state->config->manager != state->options.incarnation)
+        return propose_takeover(state);
+    if (removes_any(state, silent))
+        return propose_failover(state, silent);
+    struct cluster_config *config = manage_plan_propose(state);
+    if (!config)
+        config = manage_fill_propose(state);
+    return config ? config : manage_balance_propose(state);
 }
 
 uint64_t manage_wake(const struct cm_state *state)

@@ -6,14 +6,13 @@
  *  M5 A server is added only if it reported in this registration epoch, and a moment ago, or all would wait for one that has
  *     ended.
  */
-#include "cm/manage.h"
-
 #include <stdio.h>
 
-#include "cm/actions.h"
 #include "cm/fill.h"
 #include "cm/refusal.h"
 #include "cm/split.h"
+#include "cm/state_inside.h"
+#include "cm/story.h"
 
 /* M5. Servers report ten times a second. */
 #define MOMENT_NS NS_PER_S
@@ -21,9 +20,7 @@
 void manage_filled(struct cm_state *state, const struct cm_event *event)
 {
     const struct connection *peer = &state->connections[event->connection];
-    const struct shard *row = peer->member && event->shard < CLUSTER_MAX_SHARDS
-                                  ? cluster_shard(state->config, (uint16_t)event->shard)
-                                  : NULL;
+    const struct shard *row = peer->member ? cluster_shard(state->config, event->shard) : NULL;
     if (!row || row->epoch != event->epoch)
         return;
     uint8_t *filled = &state->fills.filled[row->id];
@@ -59,16 +56,16 @@ static void admit_kept(struct cm_state *state, struct comeback *back)
     if (back->count == back->came || state->waits_term == state->config->term)
         return;
     state->waits_term = state->config->term;
-    actions_warn(state, "kept_server_waits",
-                 "a server that holds the last replicas of some shards is back without whole data "
-                 "of one of them: it waits until all that hold this shard are back");
+    actions_log(state, CM_ACTION_WARN, "kept_server_waits",
+                "a server that holds the last replicas of some shards is back without whole data "
+                "of one of them: it waits until all that hold this shard are back");
 }
 
-bool manage_fill_propose(struct cm_state *state, struct proposal *out)
+struct cluster_config *manage_fill_propose(struct cm_state *state)
 {
     if (!state->looks || !leases_is_committed(&state->leases) ||
         !leases_may_grant(&state->leases, state->now_ns)) /* M4 */
-        return false;
+        return NULL;
     state->looks = false;
     struct fill_from from = {.old = state->config, .filled = state->fills.filled};
     for (uint32_t i = 0; i < state->leases.count; i++) {
@@ -77,11 +74,7 @@ bool manage_fill_propose(struct cm_state *state, struct proposal *out)
     }
     find_joining(state, &from);
     admit_kept(state, &from.back);
-    struct proposal proposal = {0};
-    if (fill_make(&from, &proposal.config) || !proposal.config)
-        return false;
-    *out = proposal;
-    return true;
+    return fill_make(&from);
 }
 
 static void forget_filled(struct cm_state *state, const struct cluster_config *before)
@@ -117,42 +110,45 @@ static uint64_t waited_since(const struct cm_state *state, const struct cluster_
     return since_ns;
 }
 
-static void tell(struct cm_state *state, char *out, const char *event, const char *what,
-                 const char *value, uint64_t since_ns)
+static void tell(struct cm_state *state, const char *event, const char *what, uint64_t since_ns)
 {
-    snprintf(out, CM_MAX_DETAIL_BYTES + 1, "term=%llu %s=%s ms=%llu",
-             (unsigned long long)state->config->term, what, value,
-             (unsigned long long)((state->now_ns - since_ns) / NS_PER_MS));
-    actions_tell(state, event, out);
+    actions_log(state, CM_ACTION_TELL, event, "term=%lu %s ms=%lu", state->config->term, what,
+                (state->now_ns - since_ns) / NS_PER_MS);
+}
+
+static void tell_story(struct cm_state *state, const struct cluster_config *before,
+                       const struct story_fill *story)
+{
+    char what[100];
+    if (story->joined) {
+        snprintf(what, sizeof what, "server=%s", story->servers);
+        tell(state, "server_joined", what, waited_since(state, before));
+    }
+    if (story->began) {
+        snprintf(what, sizeof what, "shards=%u", story->began);
+        tell(state, "filling", what, state->fills.since_ns);
+    }
+    if (story->ended) {
+        snprintf(what, sizeof what, "shards=%u left=%u", story->ended, story->left);
+        tell(state, "filled", what, state->fills.since_ns);
+    }
+    if (story->swapped + story->dropped > 0)
+        actions_log(state, CM_ACTION_TELL, "shards_moved", "term=%lu led_by_others=%u left=%u",
+                    state->config->term, story->swapped, story->dropped);
 }
 
 bool manage_fill_installed(struct cm_state *state, const struct cluster_config *before)
 {
     struct fills *fills = &state->fills;
-    struct fill_story story;
+    struct story_fill story;
     remember_removed(state, before);
     forget_filled(state, before);
     loads_follow(&state->loads, before, state->config, state->now_ns);
-    const bool any = fill_story(before, state->config, &story);
+    const bool any = story_of_fill(before, state->config, &story);
     if (story.left && !fills->since_ns)
         fills->since_ns = state->now_ns;
-    char count[40];
-    if (any && state->leases.managing && story.joined)
-        tell(state, state->stories[3], "server_joined", "server", story.servers,
-             waited_since(state, before));
-    if (any && state->leases.managing && story.began) {
-        snprintf(count, sizeof count, "%u", story.began);
-        tell(state, state->stories[4], "filling", "shards", count, fills->since_ns);
-    }
-    if (any && state->leases.managing && story.ended) {
-        snprintf(count, sizeof count, "%u left=%u", story.ended, story.left);
-        tell(state, state->stories[5], "filled", "shards", count, fills->since_ns);
-    }
-    if (state->leases.managing && story.swapped + story.dropped > 0) {
-        snprintf(state->stories[6], sizeof state->stories[6], "term=%llu led_by_others=%u left=%u",
-                 (unsigned long long)state->config->term, story.swapped, story.dropped);
-        actions_tell(state, "shards_moved", state->stories[6]);
-    }
+    if (state->leases.managing)
+        tell_story(state, before, &story);
     if (!story.left)
         fills->since_ns = 0;
     return any;

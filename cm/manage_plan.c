@@ -6,14 +6,12 @@
  *  M7 No member is removed, and no shard moved, by a plan while a configuration is not committed, in which that member may
  *     hold a shard, or nobody serves it yet; nor while a member is not known to be present.
  */
-#include "cm/manage.h"
-
 #include <stdio.h>
 
-#include "cm/actions.h"
 #include "cm/plan.h"
 #include "cm/refusal.h"
 #include "cm/split.h"
+#include "cm/state_inside.h"
 #include "common/base/error.h"
 #include "common/base/version.h"
 
@@ -43,7 +41,7 @@ void manage_plan_forget(struct cm_state *state, uint32_t connection)
 static const char *space_refusal(const struct cm_state *state, const struct cluster_config *config,
                                  const struct cm_plan *plan, char *why, size_t why_bytes)
 {
-    const struct shard *shard = cluster_shard(config, (uint16_t)plan->shard);
+    const struct shard *shard = cluster_shard(config, plan->shard);
     if (!plan_is_due(plan, config) || shard_has_backup(shard, plan->to) ||
         !loads_lack_space(&state->loads, cluster_member(config, plan->to), shard->id))
         return NULL;
@@ -123,30 +121,29 @@ static int describe(const struct cm_plan *plan, char *out, size_t bytes)
 static void tell_planned(struct cm_state *state, const char *event, const struct cm_plan *plans,
                          uint32_t count, uint64_t term)
 {
-    char *story = state->stories[7];
-    const size_t bytes = sizeof state->stories[7];
-    size_t at = (size_t)snprintf(story, bytes, "term=%llu", (unsigned long long)term);
-    for (uint32_t i = 0; i < count && at < bytes; i++)
-        at += (size_t)describe(&plans[i], story + at, bytes - at);
-    actions_tell(state, event, story);
+    char what[CM_MAX_DETAIL_BYTES + 1] = "";
+    size_t at = 0;
+    for (uint32_t i = 0; i < count && at < sizeof what; i++)
+        at += (size_t)describe(&plans[i], what + at, sizeof what - at);
+    actions_log(state, CM_ACTION_TELL, event, "term=%lu%s", term, what);
 }
 
-bool manage_plan_propose(struct cm_state *state, struct proposal *out)
+struct cluster_config *manage_plan_propose(struct cm_state *state)
 {
-    struct proposal proposal = {0};
     for (uint32_t i = 0; state->planning > 0 && i < state->connection_limit; i++) {
         struct connection *peer = &state->connections[i];
         char why[CM_MAX_DETAIL_BYTES + 1];
         if (!peer->plans || !may_propose(state, &peer->plan) ||
             refusal(state, state->config, &peer->plan, why, sizeof why) ||
-            !plan_is_due(&peer->plan, state->config) ||
-            plan_make(&peer->plan, state->config, &proposal.config))
+            !plan_is_due(&peer->plan, state->config))
             continue;
-        tell_planned(state, "planned", &peer->plan, 1, proposal.config->term);
-        *out = proposal;
-        return true;
+        struct cluster_config *config = plan_make(&peer->plan, state->config);
+        if (!config)
+            return NULL;
+        tell_planned(state, "planned", &peer->plan, 1, config->term);
+        return config;
     }
-    return false;
+    return NULL;
 }
 
 /* --- what nobody asked for --- */
@@ -159,26 +156,23 @@ void manage_loaded(struct cm_state *state, const struct cm_event *event)
     state->weighs = true;
 }
 
-static void cannot_split(struct cm_state *state, const char *why)
-{
-    state->balance.split_ns = state->now_ns + BALANCE_REST_NS;
-    actions_warn(state, "balance_cannot_split", why);
-}
-
 /* Of a decision all steps, in one configuration: each would cost all servers an adoption, and an end of their open segments. NULL: none
  * can be made. */
 static struct cluster_config *make_steps(struct cm_state *state, struct cm_plan *plans,
                                          uint32_t count, uint32_t *made)
 {
-    struct cluster_config *config = NULL, *next;
+    struct cluster_config *config = NULL;
     *made = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct cluster_config *from = config ? config : state->config;
         struct cm_plan plan = plans[i];
         const char *why = refusal(state, from, &plan, state->refusal, sizeof state->refusal);
-        if (why && plan.kind == CM_PLAN_SPLIT)
-            cannot_split(state, why);
-        if (why || plan_make(&plan, from, &next))
+        if (why && plan.kind == CM_PLAN_SPLIT) {
+            state->balance.split_ns = state->now_ns + BALANCE_REST_NS;
+            actions_log(state, CM_ACTION_WARN, "balance_cannot_split", "%s", why);
+        }
+        struct cluster_config *next = why ? NULL : plan_make(&plan, from);
+        if (!next)
             continue;
         cluster_release(config);
         config = next;
@@ -189,7 +183,7 @@ static struct cluster_config *make_steps(struct cm_state *state, struct cm_plan 
 }
 
 /* M7. Behind everything else that may be due; one decision for each report. */
-bool manage_balance_propose(struct cm_state *state, struct proposal *out)
+struct cluster_config *manage_balance_propose(struct cm_state *state)
 {
     struct cm_plan plans[BALANCE_STEPS];
     uint32_t count;
@@ -197,25 +191,23 @@ bool manage_balance_propose(struct cm_state *state, struct proposal *out)
     if (!state->weighs || state->config->balance == BALANCE_OFF ||
         (dry && state->now_ns - state->dry_ns < BALANCE_REST_NS) ||
         !leases_is_committed(&state->leases) || !leases_may_grant(&state->leases, state->now_ns))
-        return false;
+        return NULL;
     state->weighs = false;
     state->balance.above = state->options.balance_above;
     const enum balance_found found =
         balance_decide(&state->balance, state->config, &state->loads, state->now_ns, plans, &count);
     if (found == BALANCE_NOTHING)
-        return false;
+        return NULL;
     if (found == BALANCE_PASSED || dry) {
         tell_planned(state, found == BALANCE_PASSED ? "balance_lacks_space" : "balance_would",
                      plans, count, state->config->term);
         state->dry_ns = state->now_ns;
-        return false;
+        return NULL;
     }
-    struct proposal proposal = {.config = make_steps(state, plans, count, &count)};
-    if (!proposal.config)
-        return false;
-    tell_planned(state, "balanced", plans, count, proposal.config->term);
-    *out = proposal;
-    return true;
+    struct cluster_config *config = make_steps(state, plans, count, &count);
+    if (config)
+        tell_planned(state, "balanced", plans, count, config->term);
+    return config;
 }
 
 /* M6. A second refusal waits for the next step. */

@@ -1,13 +1,10 @@
-/* outbox.c - a ring of messages in front of fabric_send. Messages leave in the order they were
+/* outbox.c - a queue of messages in front of fabric_send. Messages leave in the order they were
  * posted; a replaced one keeps its place. */
 #include "cm/outbox.h"
 
-#include "common/base/error.h"
+#include <string.h>
 
-static struct outbox_item *item_at(struct outbox *outbox, uint32_t position)
-{
-    return &outbox->items[(outbox->first + position) % OUTBOX_MAX_MESSAGES];
-}
+#include "common/base/error.h"
 
 int outbox_post(struct outbox *outbox, struct fabric_conn *conn, struct outgoing *outgoing,
                 uint32_t tag, bool push)
@@ -19,7 +16,7 @@ int outbox_post(struct outbox *outbox, struct fabric_conn *conn, struct outgoing
     }
 
     for (uint32_t i = 0; push && i < outbox->count; i++) {
-        struct outbox_item *item = item_at(outbox, i);
+        struct outbox_item *item = &outbox->items[i];
         if (item->push) {
             outgoing_release(item->outgoing);
             item->outgoing = outgoing_hold(outgoing);
@@ -28,23 +25,21 @@ int outbox_post(struct outbox *outbox, struct fabric_conn *conn, struct outgoing
     }
     if (outbox->count == OUTBOX_MAX_MESSAGES)
         return ROWAN_EBUSY;
-    *item_at(outbox, outbox->count++) =
+    outbox->items[outbox->count++] =
         (struct outbox_item){.outgoing = outgoing_hold(outgoing), .tag = tag, .push = push};
     return ROWAN_OK;
 }
 
 static void drop_first(struct outbox *outbox)
 {
-    outgoing_release(item_at(outbox, 0)->outgoing);
-    outbox->first = (outbox->first + 1) % OUTBOX_MAX_MESSAGES;
-    outbox->count--;
+    outgoing_release(outbox->items[0].outgoing);
+    memmove(outbox->items, outbox->items + 1, --outbox->count * sizeof outbox->items[0]);
 }
 
 int outbox_flush(struct outbox *outbox, struct fabric_conn *conn)
 {
     while (outbox->count > 0) {
-        const struct outbox_item *item = item_at(outbox, 0);
-        int error = outgoing_send(item->outgoing, item->tag, conn);
+        int error = outgoing_send(outbox->items[0].outgoing, outbox->items[0].tag, conn);
         if (error)
             return error;
         drop_first(outbox);

@@ -18,7 +18,7 @@ struct outbox_item {
 };
 
 struct outbox {
-    uint32_t first, count;
+    uint32_t count;
     struct outbox_item items[OUTBOX_MAX_MESSAGES];
 };
 

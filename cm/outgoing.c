@@ -64,7 +64,7 @@ struct outgoing *outgoing_client_id(uint32_t client_id, const struct cluster_con
     if (user && !login_ticket(config->secret, client_id, user, ticket))
         return NULL;
     if (user)
-        is.ticket = (ProtobufCBinaryData){sizeof ticket, ticket};
+        is.ticket = control_bytes(ticket, sizeof ticket);
     return outgoing_create(&CONTROL_MESSAGE(CLIENT_ID_IS, client_id_is, &is));
 }
 

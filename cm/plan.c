@@ -6,8 +6,6 @@
 
 #include "cm/led.h"
 #include "cm/split.h"
-#include "common/base/assert.h"
-#include "common/base/error.h"
 
 bool plan_wants(const struct cm_state_options *options, const struct cluster_config *config,
                 uint32_t server)
@@ -36,11 +34,6 @@ static bool removes(const struct cm_plan *plan, const struct cluster_config *con
 
 /* --- moves --- */
 
-static const struct shard *shard_of(const struct cm_plan *plan, const struct cluster_config *config)
-{
-    return plan->shard < CLUSTER_MAX_SHARDS ? cluster_shard(config, (uint16_t)plan->shard) : NULL;
-}
-
 /* Or it is under way. */
 static bool is_moved(const struct cm_plan *plan, const struct shard *shard)
 {
@@ -58,7 +51,7 @@ static bool can_take(const struct cluster_config *config, uint32_t server)
 static const char *move_refusal(const struct cm_plan *plan, const struct cluster_config *config,
                                 char *why, size_t why_bytes)
 {
-    const struct shard *shard = shard_of(plan, config);
+    const struct shard *shard = cluster_shard(config, plan->shard);
     const uint32_t from = plan->server, to = plan->to;
     if (!shard || shard->split != SPLIT_NONE)
         snprintf(why, why_bytes, "there is no shard %u (rowan shards lists them)", plan->shard);
@@ -74,7 +67,7 @@ static const char *move_refusal(const struct cm_plan *plan, const struct cluster
     else if (split_concerns(config, shard))
         snprintf(why, why_bytes, "shard %u is being split: wait until that is over (rowan shards)",
                  shard->id);
-    else if (shard->primary != from && !shard_has_backup(shard, from))
+    else if (!shard_is_full_at(shard, from))
         snprintf(why, why_bytes, "server %u has no full replica of shard %u (rowan shards)", from,
                  shard->id);
     else if (shard->move_to)
@@ -96,7 +89,7 @@ static const char *move_refusal(const struct cm_plan *plan, const struct cluster
 
 static void move(const struct cm_plan *plan, struct cluster_config *config)
 {
-    struct shard *shard = &config->shards[shard_of(plan, config) - config->shards];
+    struct shard *shard = &config->shards[cluster_shard(config, plan->shard) - config->shards];
     shard->epoch++;
     if (shard_has_backup(shard, plan->to)) {
         struct led led;
@@ -111,7 +104,7 @@ static void move(const struct cm_plan *plan, struct cluster_config *config)
 
 static void set_worker(const struct cm_plan *plan, struct cluster_config *config)
 {
-    struct shard *shard = &config->shards[shard_of(plan, config) - config->shards];
+    struct shard *shard = &config->shards[cluster_shard(config, plan->shard) - config->shards];
     shard->epoch++;
     shard->worker = plan->to;
 }
@@ -119,7 +112,7 @@ static void set_worker(const struct cm_plan *plan, struct cluster_config *config
 /* Only a manager that balances plans this, of what it knows (balance.h). */
 static const char *worker_refusal(const struct cm_plan *plan, const struct cluster_config *config)
 {
-    const struct shard *shard = shard_of(plan, config);
+    const struct shard *shard = cluster_shard(config, plan->shard);
     const struct member *member = cluster_member(config, plan->server);
     return !shard || shard->primary != plan->server || !member || plan->to >= member->workers ||
                    shard_is_kept(config, shard) || shard->epoch == CLUSTER_MAX_EPOCH ||
@@ -178,13 +171,14 @@ static bool users_are_due(const struct cm_plan *plan, const struct users *users)
     return !there || !user_equal(there, &plan->user);
 }
 
-static int plan_users(const struct cm_plan *plan, struct cluster_config *config)
+/* False: no memory. */
+static bool plan_users(const struct cm_plan *plan, struct cluster_config *config)
 {
     struct users *before = config->users;
     struct users *after = plan->kind == CM_PLAN_USER ? users_with(before, &plan->user)
                                                      : users_without(before, plan->user.name);
     if (!after)
-        return ROWAN_ENOMEM;
+        return false;
     if (plan->kind == CM_PLAN_LOGIN)
         after->required = plan->to == 1;
     if (after->count == 0) { /* as in a cluster that never had any */
@@ -193,7 +187,7 @@ static int plan_users(const struct cm_plan *plan, struct cluster_config *config)
     }
     config->users = after;
     users_release(before);
-    return 0;
+    return true;
 }
 
 /* --- plans --- */
@@ -201,11 +195,11 @@ static int plan_users(const struct cm_plan *plan, struct cluster_config *config)
 bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config)
 {
     if (plan->kind == CM_PLAN_MOVE)
-        return !is_moved(plan, shard_of(plan, config));
+        return !is_moved(plan, cluster_shard(config, plan->shard));
     if (plan->kind == CM_PLAN_WORKER)
-        return shard_of(plan, config)->worker != plan->to;
+        return cluster_shard(config, plan->shard)->worker != plan->to;
     if (plan->kind == CM_PLAN_SPLIT)
-        return shard_of(plan, config)->split == SPLIT_NONE;
+        return cluster_shard(config, plan->shard)->split == SPLIT_NONE;
     if (plan->kind == CM_PLAN_BALANCE)
         return config->balance != (enum cluster_balance)plan->to;
     if (is_of_users(plan))
@@ -332,18 +326,17 @@ static void make_list(const struct cm_plan *plan, const struct cluster_config *f
         to->wanted[to->wanted_count++] = plan->server;
 }
 
-int plan_make(const struct cm_plan *plan, const struct cluster_config *config,
-              struct cluster_config **out)
+struct cluster_config *plan_make(const struct cm_plan *plan, const struct cluster_config *config)
 {
     if (plan->kind == CM_PLAN_SPLIT)
-        return split_make(plan, config, out);
+        return split_make(plan, config);
     struct cluster_config *next = cluster_copy(config);
     if (!next)
-        return ROWAN_ENOMEM;
+        return NULL;
     next->term++;
-    if (is_of_users(plan) && plan_users(plan, next)) {
+    if (is_of_users(plan) && !plan_users(plan, next)) {
         cluster_release(next);
-        return ROWAN_ENOMEM;
+        return NULL;
     }
     if (plan->kind == CM_PLAN_MOVE)
         move(plan, next);
@@ -355,8 +348,5 @@ int plan_make(const struct cm_plan *plan, const struct cluster_config *config,
         make_list(plan, config, next);
     if (removes(plan, config))
         drop_member(next, plan->server);
-    int error = cluster_finish(next);
-    ASSERT(!error); /* `config` was right, and the plan is due and not refused */
-    *out = next;
-    return ROWAN_OK;
+    return cluster_finished(next); /* the plan is due and not refused */
 }

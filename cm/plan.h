@@ -15,9 +15,8 @@ const char *plan_refusal(const struct cm_plan *plan, const struct cluster_config
 /* False: `config` says so already. */
 bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config);
 
-/* `config` with the plan, which is due and not refused, one term later. Errors: ROWAN_ENOMEM. */
-int plan_make(const struct cm_plan *plan, const struct cluster_config *config,
-              struct cluster_config **out);
+/* `config` with the plan, which is due and not refused, one term later. NULL: no memory. */
+struct cluster_config *plan_make(const struct cm_plan *plan, const struct cluster_config *config);
 
 /* May the server be a member? `config` NULL: there is none yet. Where it has no list, the options have it. */
 bool plan_wants(const struct cm_state_options *options, const struct cluster_config *config,

@@ -56,19 +56,13 @@ static void drop_shared(struct cm *cm)
     }
 }
 
-struct access_asker cm_asker(const struct cm *cm, struct cm_peer *peer)
-{
-    return (struct access_asker){cm_state_config(cm->state), peer->identity.kind, peer->conn,
-                                 &peer->login};
-}
-
 void post_configuration(struct cm *cm, const struct cm_output *output,
                         const struct cm_action *action)
 {
-    const struct access_asker asker = cm_asker(cm, &cm->peers[action->connection]);
+    struct cm_peer *peer = &cm->peers[action->connection];
     const bool push = action->config && action->tag == 0;
-    if (push && !access_may_watch(&asker)) {
-        cm_give_up(cm, &cm->peers[action->connection], error_name(ROWAN_ELOGIN));
+    if (push && !access_may_watch(cm, peer)) {
+        cm_give_up(cm, peer, error_name(ROWAN_ELOGIN));
         return;
     }
     /* Not shared: what changes with every server that joins, and what says that this manager does not lead. */
@@ -87,9 +81,9 @@ void post_configuration(struct cm *cm, const struct cm_output *output,
 
 void post_client_id(struct cm *cm, const struct cm_action *action)
 {
-    const struct access_asker asker = cm_asker(cm, &cm->peers[action->connection]);
     post_own(cm, action, false,
-             outgoing_client_id(action->client_id, asker.config, access_user(&asker)));
+             outgoing_client_id(action->client_id, cm_state_config(cm->state),
+                                access_user(cm, &cm->peers[action->connection])));
 }
 
 bool post_flush(struct cm *cm)

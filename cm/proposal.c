@@ -3,29 +3,15 @@
 #include "cm/proposal.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "cm/cold.h"
 #include "cm/first.h"
+#include "cm/ids.h"
 #include "common/base/error.h"
 
-uint32_t proposal_absent(const struct cm_state_options *options,
-                         const struct cluster_config *config,
-                         const struct registrations *registrations, uint32_t *servers)
+struct cluster_config *proposal_first(const struct cm_state_options *options,
+                                      const struct registrations *registrations)
 {
-    uint32_t listed = config ? config->member_count : options->server_count, count = 0;
-    for (uint32_t i = 0; i < listed; i++) {
-        uint32_t server = config ? config->members[i].server : options->servers[i];
-        if (!registrations_find(registrations, server))
-            servers[count++] = server;
-    }
-    return count;
-}
-
-int proposal_first(const struct cm_state_options *options,
-                   const struct registrations *registrations, struct proposal *out)
-{
-    struct proposal proposal = {0};
     struct member members[CLUSTER_MAX_MEMBERS] = {0};
     uint32_t block_limit = UINT32_MAX;
     for (uint32_t i = 0; i < options->server_count; i++) {
@@ -34,20 +20,15 @@ int proposal_first(const struct cm_state_options *options,
         if (join->block_limit < block_limit)
             block_limit = join->block_limit;
     }
-    int error = first_place(options, members, block_limit, &proposal.config);
-    if (!error)
-        *out = proposal;
-    return error;
+    return first_place(options, members, block_limit);
 }
 
-static bool reserve_ids(struct proposal *proposal)
+static bool reserve_ids(struct cluster_config *config)
 {
-    uint32_t next = proposal->config->next_client_id;
+    const uint32_t next = config->next_client_id;
     if (ids_series_end(next) - next <= CM_CLIENT_ID_BLOCK)
         return false;
-    proposal->first_id = next < CLUSTER_FIRST_CLIENT_ID ? CLUSTER_FIRST_CLIENT_ID : next;
-    proposal->end_id = proposal->first_id + CM_CLIENT_ID_BLOCK;
-    proposal->config->next_client_id = proposal->end_id;
+    config->next_client_id = next + CM_CLIENT_ID_BLOCK;
     return true;
 }
 
@@ -55,29 +36,10 @@ bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *h
 {
     const bool first = ids_series_is_new(config->next_client_id);
     for (uint32_t i = 0; first && i < config->member_count; i++) {
-        if (holders[i] != config->members[i].incarnation)
+        if (holders[config->members[i].server] != config->members[i].incarnation)
             return false;
     }
     return true;
-}
-
-void proposal_set_holder(const struct cluster_config *config, const struct cm_join *join,
-                         uint64_t *holders)
-{
-    const struct member *member = cluster_member(config, join->server);
-    holders[member - config->members] = join->incarnation;
-}
-
-void proposal_move_holders(const struct cluster_config *before, const struct cluster_config *after,
-                           uint64_t *holders)
-{
-    uint64_t moved[CLUSTER_MAX_MEMBERS] = {0};
-    for (uint32_t i = 0; i < before->member_count; i++) {
-        const struct member *member = cluster_member(after, before->members[i].server);
-        if (member)
-            moved[member - after->members] = holders[i];
-    }
-    memcpy(holders, moved, sizeof moved);
 }
 
 void proposal_why_not(const struct cluster_config *config, const uint64_t *holders, char *why,
@@ -87,7 +49,7 @@ void proposal_why_not(const struct cluster_config *config, const uint64_t *holde
         "clients get their first ids when every server serves; not yet: server ";
     size_t at = 0;
     for (uint32_t i = 0; i < config->member_count && at < why_bytes; i++) {
-        if (holders[i] == config->members[i].incarnation)
+        if (holders[config->members[i].server] == config->members[i].incarnation)
             continue;
         at += (size_t)snprintf(why + at, why_bytes - at, "%s%u", separator,
                                config->members[i].server);
@@ -95,32 +57,28 @@ void proposal_why_not(const struct cluster_config *config, const uint64_t *holde
     }
 }
 
-int proposal_block(const struct cluster_config *config, struct proposal *out)
+int proposal_block(const struct cluster_config *config, struct cluster_config **out)
 {
-    struct proposal proposal = {.config = cluster_copy(config)};
-    if (!proposal.config)
+    struct cluster_config *next = cluster_copy(config);
+    if (!next)
         return ROWAN_ENOMEM;
-    proposal.config->term++;
-    if (!reserve_ids(&proposal)) {
-        cluster_release(proposal.config);
+    next->term++;
+    if (!reserve_ids(next)) {
+        cluster_release(next);
         return ROWAN_ETOOMANY;
     }
-    *out = proposal;
+    *out = next;
     return ROWAN_OK;
 }
 
 int proposal_cold(const struct cluster_config *config, const struct registrations *registrations,
-                  struct proposal *out, char *why, size_t why_bytes)
+                  struct cluster_config **out, char *why, size_t why_bytes)
 {
     struct cm_join joins[CLUSTER_MAX_MEMBERS];
     for (uint32_t i = 0; i < config->member_count; i++)
         joins[i] = registrations_find(registrations, config->members[i].server)->join;
-    struct proposal proposal = {0};
-    int error = cold_start(config, joins, &proposal.config, why, why_bytes);
-    if (error)
-        return error;
-    if (!ids_series_is_new(config->next_client_id))
-        reserve_ids(&proposal);
-    *out = proposal;
-    return ROWAN_OK;
+    const int error = cold_start(config, joins, out, why, why_bytes);
+    if (!error && !ids_series_is_new(config->next_client_id))
+        reserve_ids(*out);
+    return error;
 }

@@ -3,6 +3,9 @@
 
 #include <stdio.h>
 
+#include "cm/ids.h"
+#include "cm/plan.h"
+#include "cm/proposal.h"
 #include "cm/refusal.h"
 #include "common/base/error.h"
 
@@ -12,47 +15,26 @@ void recovery_fini(struct recovery *recovery)
     recovery->best = NULL;
 }
 
-static uint32_t place_of(const struct cm_state_options *options, uint32_t server)
-{
-    uint32_t place = 0;
-    while (place < options->server_count && options->servers[place] != server)
-        place++;
-    return place;
-}
-
 /* A server whose copies are all damaged says that it keeps none; recovery_propose tells why that is the end. */
-static bool is_wanted(const struct recovery *recovery, const struct cm_state_options *options,
-                      const struct cm_join *join)
+bool recovery_lacks(const struct recovery *recovery, const struct cm_join *join)
 {
     return join->data_cluster != 0 && join->stored_term != 0 &&
-           recovery->brought[place_of(options, join->server)] != join->incarnation;
+           recovery->brought[join->server] != join->incarnation;
 }
 
-bool recovery_asks(struct recovery *recovery, const struct cm_state_options *options,
-                   const struct cm_join *join, struct cluster_config *stored)
+bool recovery_asks(struct recovery *recovery, const struct cm_join *join,
+                   struct cluster_config *stored)
 {
     const bool right = stored && stored->has_secret && stored->cluster == join->data_cluster &&
                        stored->term <= UINT64_MAX - 2 * RECOVERY_TERMS;
-    if (!right || !is_wanted(recovery, options, join))
-        return is_wanted(recovery, options, join);
-    recovery->brought[place_of(options, join->server)] = join->incarnation;
+    if (!right || !recovery_lacks(recovery, join))
+        return recovery_lacks(recovery, join);
+    recovery->brought[join->server] = join->incarnation;
     if (!recovery->best || stored->term > recovery->best->term) {
         cluster_release(recovery->best);
         recovery->best = cluster_hold(stored);
     }
     return false;
-}
-
-uint32_t recovery_absent(const struct recovery *recovery, const struct cm_state_options *options,
-                         const struct registrations *registrations, uint32_t *servers)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < options->server_count; i++) {
-        const struct registration *found = registrations_find(registrations, options->servers[i]);
-        if (!found || is_wanted(recovery, options, &found->join))
-            servers[count++] = options->servers[i];
-    }
-    return count;
 }
 
 static int check_server(const struct recovery *recovery, const struct cm_state_options *options,
@@ -94,7 +76,7 @@ static int check_members(const struct recovery *recovery, const struct cm_state_
 {
     const struct cluster_config *best = recovery->best;
     for (uint32_t i = 0; i < best->member_count; i++) {
-        if (place_of(options, best->members[i].server) < options->server_count)
+        if (plan_wants(options, NULL, best->members[i].server))
             continue;
         snprintf(why, why_bytes,
                  "server %u belongs to the cluster and was not asked: name all servers of the "
@@ -106,8 +88,8 @@ static int check_members(const struct recovery *recovery, const struct cm_state_
 }
 
 int recovery_propose(const struct recovery *recovery, const struct cm_state_options *options,
-                     const struct registrations *registrations, struct proposal *out, char *why,
-                     size_t why_bytes)
+                     const struct registrations *registrations, struct cluster_config **out,
+                     char *why, size_t why_bytes)
 {
     int error = ROWAN_OK;
     for (uint32_t i = 0; i < options->server_count && !error; i++) {

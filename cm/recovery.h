@@ -9,28 +9,26 @@
 #ifndef CM_RECOVERY_H
 #define CM_RECOVERY_H
 
-#include "cm/proposal.h"
+#include "cm/registrations.h"
+#include "cm/state.h"
 
 /* A manager cannot store as many configurations before a server adopts one: not one a microsecond in an hour. */
 #define RECOVERY_TERMS (UINT64_C(1) << 32)
 
 /* All zeros: nobody has brought one. */
 struct recovery {
-    struct cluster_config *best;           /* of the highest term; NULL: none yet */
-    uint64_t brought[CLUSTER_MAX_MEMBERS]; /* by server of the options: the incarnation that did */
+    struct cluster_config *best;              /* of the highest term; NULL: none yet */
+    uint64_t brought[CLUSTER_MAX_SERVER + 1]; /* by server: the incarnation that did */
 };
 
 /* The reference to `best`. */
 void recovery_fini(struct recovery *recovery);
 
-/* A server of the options has reported. `stored`: what it brings; NULL: nothing yet. True: it has data, and has yet to
- * bring the configuration of it. */
-bool recovery_asks(struct recovery *recovery, const struct cm_state_options *options,
-                   const struct cm_join *join, struct cluster_config *stored);
-
-/* Fills `servers` with those that are not registered, or have yet to bring theirs. Returns how many. */
-uint32_t recovery_absent(const struct recovery *recovery, const struct cm_state_options *options,
-                         const struct registrations *registrations, uint32_t *servers);
+/* recovery_lacks: the server of this report has data, and has yet to bring the configuration of it. recovery_asks: likewise, of one that
+ * has reported just now; `stored`: what it brings; NULL: nothing yet. */
+bool recovery_lacks(const struct recovery *recovery, const struct cm_join *join);
+bool recovery_asks(struct recovery *recovery, const struct cm_join *join,
+                   struct cluster_config *stored);
 
 /* recovery_propose: the cold start (cold.h) from the newest of them. Nobody is absent. A server with an empty PM brings
  * nothing and counts nowhere. Errors, with a sentence in `why` but for the last: ROWAN_EDAMAGED (a server has data and no
@@ -38,7 +36,7 @@ uint32_t recovery_absent(const struct recovery *recovery, const struct cm_state_
  * brings any; or those of cold_start), EREFUSED (a server cannot be its member, or was not waited for), ETOOMANY,
  * ENOMEM. */
 int recovery_propose(const struct recovery *recovery, const struct cm_state_options *options,
-                     const struct registrations *registrations, struct proposal *out, char *why,
-                     size_t why_bytes);
+                     const struct registrations *registrations, struct cluster_config **out,
+                     char *why, size_t why_bytes);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cm/plan.h"
+#include "cm/state_inside.h"
 #include "common/base/error.h"
 
 const char refusal_not_leading[] = "another configuration manager leads the cluster, or will soon";
@@ -13,12 +14,12 @@ const char refusal_restarted[] = "the cluster still counts on the last process o
                                  "running, so stop all servers and start them again; with leases "
                                  "it waits until that process is removed";
 
-const char refusal_replaced[] =
+static const char refusal_replaced[] =
     "the configuration names another process with this server's number: only one may run";
 
-const char refusal_taken[] = "another running server has this number; each needs its own";
+static const char refusal_taken[] = "another running server has this number; each needs its own";
 
-const char refusal_removed[] =
+static const char refusal_removed[] =
     "this process was silent for too long, or did not adopt a configuration, and was removed from "
     "the cluster: the server starts again";
 
@@ -30,6 +31,8 @@ static const char refusal_stranger[] =
     "the server's number is not among the servers of this cluster, or it was removed (rowan add "
     "lets it in where there are leases)";
 
+/* "Restarted" and "taken" may be true for a moment only, because a connection may outlive its process: that server reports
+ * again. */
 int refusal_error(const char *why, const struct cluster_config *config, bool has_data)
 {
     if (why == refusal_not_leading)
@@ -70,49 +73,47 @@ const char *refusal_unfit(const struct cm_state_options *options,
 }
 
 /* The server brings data that this cluster cannot know. NULL: it does not, or recovery.h judges it. */
-static const char *foreign_data(const struct refusal_case *of, char *detail, size_t detail_bytes)
+static const char *foreign_data(struct cm_state *state, const struct cm_join *join)
 {
-    const struct cluster_config *config = of->config;
-    const struct cm_join *join = of->join;
-    unsigned long long theirs = join->data_cluster;
-    if (theirs == 0 || (config ? theirs == config->cluster : of->options->recover))
+    const struct cluster_config *config = state->config;
+    const uint64_t theirs = join->data_cluster;
+    if (theirs == 0 || (config ? theirs == config->cluster : state->options.recover))
         return NULL;
     if (config)
-        snprintf(detail, detail_bytes,
-                 "server %u holds data of cluster %016llx, and this is cluster %016llx: give it "
-                 "its own PM file or an empty one",
-                 join->server, theirs, (unsigned long long)config->cluster);
+        snprintf(state->detail, sizeof state->detail,
+                 "server %u holds data of cluster %016lx, and this is cluster %016lx: give it its "
+                 "own PM file or an empty one",
+                 join->server, theirs, config->cluster);
     else
-        snprintf(detail, detail_bytes,
-                 "server %u holds data of cluster %016llx, and the configuration manager knows no "
+        snprintf(state->detail, sizeof state->detail,
+                 "server %u holds data of cluster %016lx, and the configuration manager knows no "
                  "cluster: restore its coordination directory, or recover it (rowan-cm --recover), "
-                 "or give "
-                 "the server an empty PM file",
+                 "or give the server an empty PM file",
                  join->server, theirs);
-    return detail;
+    return state->detail;
 }
 
-const char *refusal_of(const struct refusal_case *of, char *detail, size_t detail_bytes)
+const char *refusal_of(struct cm_state *state, uint32_t connection, const struct cm_join *join)
 {
-    const struct cm_join *join = of->join;
-    if (!of->leads || join->known_term > (of->config ? of->config->term : 0))
+    const struct cluster_config *config = state->config;
+    if (!state->leads || join->known_term > (config ? config->term : 0))
         return refusal_not_leading;
-    if (!of->config && !plan_wants(of->options, NULL, join->server))
+    if (!config && !plan_wants(&state->options, NULL, join->server))
         return "the server's number is not in the list that the configuration manager was "
                "started with (cluster-servers)";
-    const char *why = of->config ? refusal_unfit(of->options, of->config, join) : NULL;
+    const char *why = config ? refusal_unfit(&state->options, config, join) : NULL;
     if (!why)
-        why = foreign_data(of, detail, detail_bytes);
-    if (why || refusal_is_member(of->config, join->server, join->incarnation))
+        why = foreign_data(state, join);
+    if (why || refusal_is_member(config, join->server, join->incarnation))
         return why;
-    const struct member *member = of->config ? cluster_member(of->config, join->server) : NULL;
-    if (join->named || of->removed || (member && member->incarnation == join->incarnation))
-        return refusal_gone(of->config, join->server, join->incarnation);
-    if (of->here > 0 && member && !member->kept)
+    const struct member *member = config ? cluster_member(config, join->server) : NULL;
+    if (join->named || state->removed[join->server] == join->incarnation ||
+        (member && member->incarnation == join->incarnation))
+        return refusal_gone(config, join->server, join->incarnation);
+    if (state->here > 0 && member && !member->kept)
         return refusal_restarted;
-    const struct registration *registration = registrations_find(of->registrations, join->server);
-    if (registration && registration->connection != of->connection &&
-        registration->join.incarnation != join->incarnation)
+    const struct registration *other = registrations_find(&state->registered, join->server);
+    if (other && other->connection != connection && other->join.incarnation != join->incarnation)
         return refusal_taken;
-    return registrations_fit(of->registrations, join, detail, detail_bytes) ? NULL : detail;
+    return registrations_unfit(&state->registered, join, state->detail, sizeof state->detail);
 }

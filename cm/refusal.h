@@ -2,26 +2,13 @@
 #ifndef CM_REFUSAL_H
 #define CM_REFUSAL_H
 
-#include "cm/registrations.h"
 #include "cm/state.h"
 
 /* What is in force here may be old, so nothing is decided on it: ROWAN_ENOTLEADING, and the peer asks another manager. */
 extern const char refusal_not_leading[];
 
-/* The process was named by an earlier configuration; the one in force names another incarnation. */
-extern const char refusal_replaced[];
-
-/* The process was a member, or still is a kept one, and is done with. */
-extern const char refusal_removed[];
-
-/* The next two may be true for a moment only, because a connection may outlive its process. A server that
- * is refused with ROWAN_EAGAIN reports again.
- *
- * Other servers keep running, so there is no cold start to wait for. */
+/* Other servers keep running, so there is no cold start to wait for. */
 extern const char refusal_restarted[];
-
-/* Another process with this number waits. */
-extern const char refusal_taken[];
 
 /* ROWAN_EINCOMPATIBLE, for what it brings: a manager that made the cluster from less would lose what was written since. */
 extern const char refusal_unread[];
@@ -31,23 +18,11 @@ extern const char refusal_unread[];
  * stop, and take the place of the server that has the data. With leases it may be filled. `config`: in force; NULL: none. */
 int refusal_error(const char *why, const struct cluster_config *config, bool has_data);
 
-/* A report, and what it is compared with. */
-struct refusal_case {
-    const struct cm_state_options *options;
-    const struct cluster_config *config; /* in force; NULL: none */
-    const struct registrations *registrations;
-    bool leads;          /* this manager */
-    uint32_t here;       /* members that are connected with their incarnation in force */
-    bool removed;        /* this very process was a member, as far as this manager knows */
-    uint32_t connection; /* of the report */
-    const struct cm_join *join;
-};
-
 /* The server's Join names the incarnation that `config` (NULL: none) names, and that is not kept only. */
 bool refusal_is_member(const struct cluster_config *config, uint32_t server, uint64_t incarnation);
 
-/* Why a process that was a member is none any more: refusal_removed, or, also where nothing is in force (NULL),
- * refusal_replaced. */
+/* Why a process that was a member, or is a kept one still, is none any more: it was removed, or, also where nothing is in force (NULL),
+ * another incarnation is named. */
 const char *refusal_gone(const struct cluster_config *config, uint32_t server,
                          uint64_t incarnation);
 
@@ -56,8 +31,8 @@ const char *refusal_gone(const struct cluster_config *config, uint32_t server,
 const char *refusal_unfit(const struct cm_state_options *options,
                           const struct cluster_config *config, const struct cm_join *join);
 
-/* NULL: it may join, as a member if refusal_is_member, else to wait. `detail` is the buffer of a
- * sentence with figures in it. */
-const char *refusal_of(const struct refusal_case *of, char *detail, size_t detail_bytes);
+/* NULL: who reports so by that connection may join, as a member if refusal_is_member, else to wait. A sentence with figures in
+ * it stands in `detail` of the state. */
+const char *refusal_of(struct cm_state *state, uint32_t connection, const struct cm_join *join);
 
 #endif

@@ -1,6 +1,9 @@
 /* registrations.c - a table of reports by server. Pure. */
 #include "cm/registrations.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "common/base/assert.h"
 
 static uint32_t place_of(const struct registrations *registrations, uint32_t server)
@@ -69,13 +72,23 @@ void registrations_remove(struct registrations *registrations, uint32_t connecti
     registrations->count = kept;
 }
 
-bool registrations_fit(const struct registrations *registrations, const struct cm_join *join,
-                       char *why, size_t why_bytes)
+const char *registrations_unfit(const struct registrations *registrations,
+                                const struct cm_join *join, char *why, size_t why_bytes)
 {
     for (uint32_t i = 0; i < registrations->count; i++) {
         const struct cm_join *other = &registrations->entries[i].join;
-        if (other->server != join->server && !join_fits(join, other, why, why_bytes))
-            return false;
+        const bool fabric = strcmp(join->fabric, other->fabric) != 0;
+        if (other->server == join->server ||
+            (!fabric && strcmp(join->durability, other->durability) == 0))
+            continue;
+        snprintf(
+            why, why_bytes,
+            "server %u has %s %s and server %u, which joined before it, has %s: all servers of "
+            "a cluster must have the same",
+            join->server, fabric ? "fabric" : "durability",
+            fabric ? join->fabric : join->durability, other->server,
+            fabric ? other->fabric : other->durability);
+        return why;
     }
-    return true;
+    return NULL;
 }

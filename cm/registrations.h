@@ -46,8 +46,8 @@ void registrations_expire(struct registrations *registrations);
 /* Forgets the server that registered by this connection, if one did. */
 void registrations_remove(struct registrations *registrations, uint32_t connection);
 
-/* The report against those of all other servers (join_fits). */
-bool registrations_fit(const struct registrations *registrations, const struct cm_join *join,
-                       char *why, size_t why_bytes);
+/* Why the server cannot be in one cluster with those: all have the same fabric and durability. A sentence in `why`; NULL: it can. */
+const char *registrations_unfit(const struct registrations *registrations,
+                                const struct cm_join *join, char *why, size_t why_bytes);
 
 #endif

@@ -65,12 +65,6 @@ const struct config_spec cm_settings_spec = {
     .key_count = sizeof keys / sizeof keys[0],
 };
 
-static int compare_servers(const void *a, const void *b)
-{
-    uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
-    return (left > right) - (left < right);
-}
-
 /* Reads one number of the list at *text, and moves *text behind it. */
 static bool parse_server(const char **text, uint32_t *server)
 {
@@ -84,82 +78,75 @@ static bool parse_server(const char **text, uint32_t *server)
     return *server >= 1 && *server <= CLUSTER_MAX_SERVER;
 }
 
-static int parse_servers(const char *text, struct cm_state_options *options, char *why,
-                         size_t why_bytes)
+static const char *parse_servers(const char *text, struct cm_state_options *options, char *why,
+                                 size_t why_bytes)
 {
     options->server_count = 0;
-    for (;; text++) {
-        if (options->server_count == CLUSTER_MAX_MEMBERS) {
+    do {
+        uint32_t server, at = options->server_count;
+        if (at == CLUSTER_MAX_MEMBERS) {
             snprintf(why, why_bytes, "cluster-servers names more than %d servers",
                      CLUSTER_MAX_MEMBERS);
-            return ROWAN_ECONFIG;
+            return why;
         }
-        if (!parse_server(&text, &options->servers[options->server_count++]) ||
-            (*text != ',' && *text != '\0')) {
+        if (!parse_server(&text, &server) || (*text != ',' && *text != '\0')) {
             snprintf(why, why_bytes,
                      "cluster-servers must be numbers from 1 to %d with commas between them "
                      "(1,2,3)",
                      CLUSTER_MAX_SERVER);
-            return ROWAN_ECONFIG;
+            return why;
         }
-        if (*text == '\0')
-            break;
-    }
-
-    qsort(options->servers, options->server_count, sizeof options->servers[0], compare_servers);
-    for (uint32_t i = 1; i < options->server_count; i++) {
-        if (options->servers[i] == options->servers[i - 1]) {
-            snprintf(why, why_bytes, "cluster-servers names server %u twice", options->servers[i]);
-            return ROWAN_ECONFIG;
+        for (; at > 0 && options->servers[at - 1] >= server; at--) {
+            if (options->servers[at - 1] == server) {
+                snprintf(why, why_bytes, "cluster-servers names server %u twice", server);
+                return why;
+            }
+            options->servers[at] = options->servers[at - 1];
         }
-    }
-    return ROWAN_OK;
+        options->servers[at] = server;
+        options->server_count++;
+    } while (*text++ == ',');
+    return NULL;
 }
 
 /* Exactly what belongs to the kind of coordination is given. */
-static int check_coord(const struct cm_settings *settings, char *why, size_t why_bytes)
+static const char *check_coord(const struct cm_settings *settings, char *why, size_t why_bytes)
 {
     const bool on_files = settings->coord == CM_COORD_FILE;
     const char *needed = on_files ? settings->coord_dir : settings->zookeeper;
     const char *other = on_files ? settings->zookeeper : settings->coord_dir;
-    if (*needed && !*other && (on_files || coord_zookeeper_is_right(needed)))
-        return ROWAN_OK;
-    if (*needed && !*other) {
-        snprintf(
-            why, why_bytes,
-            "zookeeper must be HOST:PORT, more of them behind commas, and may end with a /PATH; "
-            "%.100s is not",
-            needed);
-        return ROWAN_ECONFIG;
-    }
-    snprintf(why, why_bytes, "coord %s needs %s, and %s belongs to coord %s",
-             on_files ? "file" : "zookeeper", on_files ? "coord-dir" : "zookeeper",
-             on_files ? "zookeeper" : "coord-dir", on_files ? "zookeeper" : "file");
-    return ROWAN_ECONFIG;
+    if (!*needed || *other)
+        return on_files ? "coord file needs coord-dir, and zookeeper belongs to coord zookeeper"
+                        : "coord zookeeper needs zookeeper, and coord-dir belongs to coord file";
+    if (on_files || coord_zookeeper_is_right(needed))
+        return NULL;
+    snprintf(why, why_bytes,
+             "zookeeper must be HOST:PORT, more of them behind commas, and may end with a /PATH; "
+             "%.100s is not",
+             needed);
+    return why;
 }
 
-int cm_settings_apply(const struct cm_settings *settings, struct cm_state_options *out, char *why,
-                      size_t why_bytes)
+const char *cm_settings_apply(const struct cm_settings *settings, struct cm_state_options *out,
+                              char *why, size_t why_bytes)
 {
     struct cm_state_options options = *out;
-    int error = check_coord(settings, why, why_bytes);
-    if (!error)
-        error = parse_servers(settings->servers, &options, why, why_bytes);
-    if (error)
-        return error;
+    const char *wrong = check_coord(settings, why, why_bytes);
+    if (!wrong)
+        wrong = parse_servers(settings->servers, &options, why, why_bytes);
+    if (wrong)
+        return wrong;
     if (settings->replicas > options.server_count) {
-        snprintf(why, why_bytes, "%llu replicas need as many servers, and cluster-servers names %u",
-                 (unsigned long long)settings->replicas, options.server_count);
-        return ROWAN_ECONFIG;
+        snprintf(why, why_bytes, "%lu replicas need as many servers, and cluster-servers names %u",
+                 settings->replicas, options.server_count);
+        return why;
     }
     if (settings->lease_ms > 0 && settings->lease_ms < CLUSTER_MIN_LEASE_MS) {
         snprintf(why, why_bytes, "lease-ms must be 0 or at least %d", CLUSTER_MIN_LEASE_MS);
-        return ROWAN_ECONFIG;
+        return why;
     }
-    if (!metrics_address_is_right(settings->metrics)) {
-        snprintf(why, why_bytes, "%s", metrics_why(ROWAN_EADDRESS));
-        return ROWAN_ECONFIG;
-    }
+    if (!metrics_address_is_right(settings->metrics))
+        return metrics_why(ROWAN_EADDRESS);
     options.replicas = (uint32_t)settings->replicas;
     options.lease_ms = (uint32_t)settings->lease_ms;
     options.shards = (uint32_t)settings->shards;
@@ -167,5 +154,5 @@ int cm_settings_apply(const struct cm_settings *settings, struct cm_state_option
     options.balance_above = (uint32_t)settings->balance_above;
     options.recover = settings->recover;
     *out = options;
-    return ROWAN_OK;
+    return NULL;
 }

@@ -40,9 +40,9 @@ struct cm_settings {
 /* For config_parse into a struct cm_settings. */
 extern const struct config_spec cm_settings_spec;
 
-/* cm_settings_apply: fills all of `out` but cluster and secret. The list may be in any order.
- * Errors: ROWAN_ECONFIG with a sentence in `why`. */
-int cm_settings_apply(const struct cm_settings *settings, struct cm_state_options *out, char *why,
-                      size_t why_bytes);
+/* cm_settings_apply: fills all of `out` but cluster and secret. The list may be in any order. A mistake is a sentence, perhaps in
+ * `why`, and `out` is unchanged; NULL: there is none. */
+const char *cm_settings_apply(const struct cm_settings *settings, struct cm_state_options *out,
+                              char *why, size_t why_bytes);
 
 #endif

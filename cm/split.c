@@ -12,9 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
-#include "common/base/error.h"
-
 /* So that none is used up while a lineage lasts. */
 enum { LAST_EPOCH = CLUSTER_MAX_EPOCH - (1 << 16) };
 
@@ -23,14 +20,9 @@ bool split_concerns(const struct cluster_config *config, const struct shard *sha
     return shard->split != SPLIT_NONE || cluster_parent(config, shard);
 }
 
-static const struct shard *shard_of(const struct cluster_config *config, uint32_t id)
-{
-    return id < CLUSTER_MAX_SHARDS ? cluster_shard(config, (uint16_t)id) : NULL;
-}
-
 uint32_t split_slot(const struct cluster_config *config, const struct loads *loads, uint32_t id)
 {
-    const struct shard *shard = shard_of(config, id);
+    const struct shard *shard = cluster_shard(config, id);
     if (!shard || shard->first_slot == shard->last_slot)
         return 0;
     const uint32_t slot = loads->shards[id].split;
@@ -55,7 +47,7 @@ const char *split_refusal(const struct cm_plan *plan, const struct cluster_confi
                           const struct loads *loads, uint32_t max_shards, char *why,
                           size_t why_bytes)
 {
-    const struct shard *shard = shard_of(config, plan->shard);
+    const struct shard *shard = cluster_shard(config, plan->shard);
     if (!shard)
         snprintf(why, why_bytes, "there is no shard %u (rowan shards lists them)", plan->shard);
     else if (shard->split != SPLIT_NONE)
@@ -101,14 +93,13 @@ static uint16_t next_id(struct cluster_config *config, const struct cluster_conf
     return id;
 }
 
-int split_make(const struct cm_plan *plan, const struct cluster_config *config,
-               struct cluster_config **out)
+struct cluster_config *split_make(const struct cm_plan *plan, const struct cluster_config *config)
 {
     struct cluster_config *next =
         cluster_copy_for(config, config->member_count, config->shard_count + 2);
     if (!next)
-        return ROWAN_ENOMEM;
-    const struct shard *old = shard_of(config, plan->shard);
+        return NULL;
+    const struct shard *old = cluster_shard(config, plan->shard);
     const uint32_t at = (uint32_t)(old - config->shards);
     struct shard *low = &next->shards[at], *high = low + 1;
     memmove(high + 1, high, (config->shard_count - at - 1) * sizeof *high);
@@ -124,10 +115,7 @@ int split_make(const struct cm_plan *plan, const struct cluster_config *config,
     parent->split = SPLIT_PARENT;
     parent->epoch++;
     next->term++;
-    const int error = cluster_finish(next);
-    ASSERT(!error); /* `config` was right, and the plan is not refused */
-    *out = next;
-    return ROWAN_OK;
+    return cluster_finished(next); /* the plan is not refused */
 }
 
 /* P2 */

@@ -26,9 +26,8 @@ const char *split_refusal(const struct cm_plan *plan, const struct cluster_confi
                           const struct loads *loads, uint32_t max_shards, char *why,
                           size_t why_bytes);
 
-/* One term later; plan.h. Errors: ROWAN_ENOMEM. */
-int split_make(const struct cm_plan *plan, const struct cluster_config *config,
-               struct cluster_config **out);
+/* One term later; plan.h. NULL: no memory. */
+struct cluster_config *split_make(const struct cm_plan *plan, const struct cluster_config *config);
 
 /* split_follow: children get the replicas and the worker of their parent, for whoever has changed that. */
 void split_follow(struct cluster_config *config);

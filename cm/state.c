@@ -38,15 +38,13 @@
  *       | +--changed, won, an error-+           propose_start, propose_block)|
  *       +--------------- CM_EVENT_STORED: lost or unknown -------------------+
  */
-#include "cm/actions.h"
-
 #include <stdlib.h>
 
 #include "cm/first.h"
-#include "cm/leader.h"
-#include "cm/loss.h"
-#include "cm/manage.h"
+#include "cm/proposal.h"
 #include "cm/refusal.h"
+#include "cm/state_inside.h"
+#include "cm/story.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
@@ -69,7 +67,7 @@ void cm_state_destroy(struct cm_state *state)
     if (!state)
         return;
     recovery_fini(&state->recovery);
-    cluster_release(state->proposal.config);
+    cluster_release(state->proposal);
     cluster_release(state->config);
     free(state);
 }
@@ -90,29 +88,33 @@ bool cm_state_knows(const struct cm_state *state)
     return state->knows;
 }
 
-bool cm_state_is_cut(const struct cm_state *state)
-{
-    return state->cut;
-}
-
-bool cm_state_leads(const struct cm_state *state)
-{
-    return state->leads;
-}
-
 /* --- client ids --- */
+
+/* The next request, in turn, is to be answered. False: nobody waits. */
+static bool take_turn(struct cm_state *state, uint32_t *connection, uint32_t *tag)
+{
+    if (state->wanting == 0)
+        return false;
+    while (!state->connections[state->id_turn % CM_MAX_CONNECTIONS].wants_id)
+        state->id_turn++;
+    *connection = state->id_turn % CM_MAX_CONNECTIONS;
+    *tag = state->connections[*connection].id_tag;
+    state->connections[*connection].wants_id = false;
+    state->wanting--;
+    return true;
+}
 
 static void give_ids(struct cm_state *state)
 {
-    uint32_t connection, tag, id;
-    while (ids_give(&state->ids, &connection, &tag, &id))
-        actions_answer(state, CM_ACTION_CLIENT_ID, connection, tag)->client_id = id;
+    uint32_t connection, tag;
+    while (state->next_id < state->end_id && take_turn(state, &connection, &tag))
+        actions_answer(state, CM_ACTION_CLIENT_ID, connection, tag)->client_id = state->next_id++;
 }
 
 static void fail_ids(struct cm_state *state, int error, const char *detail)
 {
     uint32_t connection, tag;
-    while (ids_turn(&state->ids, &connection, &tag))
+    while (take_turn(state, &connection, &tag))
         actions_refuse(state, connection, tag, error, detail);
 }
 
@@ -150,11 +152,11 @@ static void sort_servers(struct cm_state *state)
 /* `told`: what became of members and replicas is logged, or another manager's to log. */
 static void warn_of_loss(struct cm_state *state, const struct cluster_config *before, bool told)
 {
-    char *uncertain = state->warnings[0], *dropped = state->warnings[1];
-    if (loss_of_certainty(before, state->config, uncertain, CM_MAX_DETAIL_BYTES + 1))
-        actions_warn(state, "possible_loss", uncertain);
-    if (!told && loss_of_replicas(before, state->config, dropped, CM_MAX_DETAIL_BYTES + 1))
-        actions_warn(state, "replicas_dropped", dropped);
+    char what[CM_MAX_DETAIL_BYTES + 1];
+    if (story_of_certainty(before, state->config, what, sizeof what))
+        actions_log(state, CM_ACTION_WARN, "possible_loss", "%s", what);
+    if (!told && story_of_replicas(before, state->config, what, sizeof what))
+        actions_log(state, CM_ACTION_WARN, "replicas_dropped", "%s", what);
 }
 
 /* Puts `config`, which is stored as `version`, in force (S1); takes over the caller's reference. */
@@ -162,8 +164,6 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
 {
     ASSERT(!state->config || config->term > state->config->term); /* S2 */
     struct cluster_config *before = state->config;
-    if (before)
-        proposal_move_holders(before, config, state->holders);
     state->config = config;
     state->version = version;
     state->options.recover = false;
@@ -209,22 +209,30 @@ static void adopt(struct cm_state *state, struct cluster_config *config, uint64_
 
 /* --- proposals --- */
 
-static void store(struct cm_state *state, const struct proposal *proposal)
+static void store(struct cm_state *state, struct cluster_config *config)
 {
-    ASSERT(!state->storing && !state->reading && !state->proposal.config); /* S4 */
-    state->proposal = *proposal;
+    ASSERT(!state->storing && !state->reading && !state->proposal); /* S4 */
+    state->proposal = config;
     state->storing = true;
     state->asked_ns = state->now_ns;
     struct cm_action *action = actions_add(state, CM_ACTION_STORE);
-    action->config = proposal->config;
+    action->config = config;
     action->expected_version = state->version;
 }
 
+/* Those that a start waits for: members or, without a configuration, the servers of the options. How many. */
 static uint32_t absent(const struct cm_state *state, uint32_t *servers)
 {
-    return state->options.recover
-               ? recovery_absent(&state->recovery, &state->options, &state->registered, servers)
-               : proposal_absent(&state->options, state->config, &state->registered, servers);
+    const struct cluster_config *config = state->config;
+    const uint32_t listed = config ? config->member_count : state->options.server_count;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < listed; i++) {
+        const uint32_t server = config ? config->members[i].server : state->options.servers[i];
+        const struct registration *found = registrations_find(&state->registered, server);
+        if (!found || (state->options.recover && recovery_lacks(&state->recovery, &found->join)))
+            servers[count++] = server;
+    }
+    return count;
 }
 
 /* Does the cluster wait to be started, for the first time or again? */
@@ -234,32 +242,33 @@ static bool awaits_start(const struct cm_state *state)
 }
 
 /* When memory is short nothing is proposed; the servers' next Join tries again. */
-static void propose_start(struct cm_state *state)
+static struct cluster_config *propose_start(struct cm_state *state)
 {
-    struct proposal proposal;
+    struct cluster_config *config = NULL;
     char *why = state->detail;
-    int error = state->config ? proposal_cold(state->config, &state->registered, &proposal, why,
-                                              sizeof state->detail)
-                : state->options.recover
-                    ? recovery_propose(&state->recovery, &state->options, &state->registered,
-                                       &proposal, why, sizeof state->detail)
-                    : proposal_first(&state->options, &state->registered, &proposal);
-    if (!error)
-        store(state, &proposal);
-    else if (error != ROWAN_ENOMEM)
-        actions_stop(state, error, state->detail);
+    int error = 0;
+    if (state->config)
+        error =
+            proposal_cold(state->config, &state->registered, &config, why, sizeof state->detail);
+    else if (state->options.recover)
+        error = recovery_propose(&state->recovery, &state->options, &state->registered, &config,
+                                 why, sizeof state->detail);
+    else
+        config = proposal_first(&state->options, &state->registered);
+    if (error && error != ROWAN_ENOMEM)
+        actions_stop(state, error, why);
+    return config;
 }
 
-static void propose_block(struct cm_state *state)
+static struct cluster_config *propose_block(struct cm_state *state)
 {
-    struct proposal proposal;
-    int error = proposal_block(state->config, &proposal);
-    if (!error)
-        store(state, &proposal);
-    else if (error == ROWAN_ETOOMANY)
-        fail_ids(state, error, "this cluster has given out all its client ids");
-    else
-        fail_ids(state, error, "the configuration manager is out of memory");
+    struct cluster_config *config = NULL;
+    const int error = proposal_block(state->config, &config);
+    if (error)
+        fail_ids(state, error,
+                 error == ROWAN_ETOOMANY ? "this cluster has given out all its client ids"
+                                         : "the configuration manager is out of memory");
+    return config;
 }
 
 /* S7: a member is here, so there is no cold start to wait for. Who is no member, or a kept one, waits to be added. Not called while a
@@ -275,15 +284,34 @@ static void dismiss_waiting(struct cm_state *state)
 }
 
 /* S10: most members have no lease. */
-static void propose_claim(struct cm_state *state)
+static struct cluster_config *propose_claim(struct cm_state *state)
 {
-    struct proposal proposal;
     if (!state->config ||
-        !claim_is_due(&state->claim, state->config, state->options.incarnation, state->now_ns) ||
-        !manage_propose(state, &proposal))
-        return;
-    claim_tried(&state->claim, state->now_ns);
-    store(state, &proposal);
+        !claim_is_due(&state->claim, state->config, state->options.incarnation, state->now_ns))
+        return NULL;
+    struct cluster_config *config = manage_propose(state);
+    if (config)
+        claim_tried(&state->claim, state->now_ns);
+    return config;
+}
+
+/* What is due to be stored; NULL: nothing. */
+static struct cluster_config *propose(struct cm_state *state)
+{
+    uint32_t missing[CLUSTER_MAX_MEMBERS];
+    if (!state->leads)
+        return propose_claim(state);
+    struct cluster_config *config =
+        state->config && state->config->lease_ms ? manage_propose(state) : NULL; /* S11 */
+    if (config)
+        return config;
+    if (awaits_start(state) && absent(state, missing) == 0 &&
+        registrations_are_current(&state->registered, state->config)) /* S8 */
+        return propose_start(state);
+    return state->config && state->wanting > 0 &&
+                   proposal_may_reserve(state->config, state->holders)
+               ? propose_block(state)
+               : NULL;
 }
 
 /* After every event: gives ids, sends a new configuration, then reads or proposes what is due. */
@@ -303,8 +331,6 @@ static void advance(struct cm_state *state)
     manage_commit(state);
     if (state->here > 0 && !state->storing)
         dismiss_waiting(state);
-    uint32_t missing[CLUSTER_MAX_MEMBERS];
-    struct proposal proposal;
     if (state->reading || state->storing)
         return;
     if (state->must_read) {
@@ -312,24 +338,24 @@ static void advance(struct cm_state *state)
         state->reading = true;
         state->asked_ns = state->now_ns;
         actions_add(state, CM_ACTION_READ);
-    } else if (!state->leads) {
-        propose_claim(state);
-    } else if (state->config && state->config->lease_ms &&
-               manage_propose(state, &proposal)) { /* S11 */
-        store(state, &proposal);
-    } else if (awaits_start(state) && absent(state, missing) == 0 &&
-               registrations_are_current(&state->registered, state->config)) { /* S8 */
-        propose_start(state);
-    } else if (state->config && state->ids.wanting > 0 &&
-               proposal_may_reserve(state->config, state->holders)) {
-        propose_block(state);
+        return;
     }
+    struct cluster_config *config = propose(state);
+    if (config)
+        store(state, config);
 }
 
 /* --- events --- */
 
+static void on_start(struct cm_state *state, const struct cm_event *event)
+{
+    (void)event;
+    ASSERT(!state->started);
+    state->started = state->must_read = true;
+}
+
 /* A read that failed is tried again at the next event, because the reason may last. */
-static bool on_read(struct cm_state *state, const struct cm_event *event)
+static void on_read(struct cm_state *state, const struct cm_event *event)
 {
     ASSERT(state->reading);
     state->reading = false;
@@ -340,53 +366,74 @@ static bool on_read(struct cm_state *state, const struct cm_event *event)
             state->fresh = true;
             leader_follow(state);
         }
-        return true;
+        return;
     }
-    state->must_read = true;
+    state->must_read = state->rests = true;
     fail_ids(state, event->error, "the configuration manager cannot read the coordination service");
     if (!state->knows)
         actions_stop(state, event->error, "the stored configuration cannot be read");
-    return false;
 }
 
-static bool on_stored(struct cm_state *state, const struct cm_event *event)
+/* S3: the ids that it reserves are ours. */
+static void take_ids(struct cm_state *state, const struct cluster_config *stored)
 {
-    ASSERT(state->storing && state->proposal.config);
-    struct proposal proposal = state->proposal;
+    const uint32_t next = state->config ? state->config->next_client_id : stored->next_client_id;
+    if (!state->leads || next == stored->next_client_id)
+        return;
+    state->next_id = next < CLUSTER_FIRST_CLIENT_ID ? CLUSTER_FIRST_CLIENT_ID : next;
+    state->end_id = stored->next_client_id;
+}
+
+static void on_stored(struct cm_state *state, const struct cm_event *event)
+{
+    ASSERT(state->storing && state->proposal);
+    struct cluster_config *proposal = state->proposal;
     state->storing = false;
-    state->proposal = (struct proposal){0};
+    state->proposal = NULL;
 
     if (!event->error) {
-        if (state->leads && proposal.first_id != proposal.end_id) /* S3 */
-            ids_grant(&state->ids, proposal.first_id, proposal.end_id);
-        install(state, proposal.config, event->version);
-        return true;
+        take_ids(state, proposal);
+        install(state, proposal, event->version);
+        return;
     }
-    cluster_release(proposal.config);
+    cluster_release(proposal);
     registrations_expire(&state->registered);
     state->must_read = true;
     if (event->error == ROWAN_EVERSION || event->error == ROWAN_EUNKNOWN)
-        return true;
+        return;
+    state->rests = true;
     fail_ids(state, event->error,
              "the coordination service did not store the configuration; see the log of the "
              "configuration manager");
-    return false;
 }
 
-static void on_opened(struct cm_state *state, uint32_t connection)
+static void on_changed(struct cm_state *state, const struct cm_event *event)
 {
-    ASSERT(!state->connections[connection].open);
-    state->connections[connection] = (struct connection){.open = true};
-    if (connection >= state->connection_limit)
-        state->connection_limit = connection + 1;
+    (void)event;
+    state->must_read = true;
 }
 
-static void on_closed(struct cm_state *state, uint32_t connection)
+static void on_time(struct cm_state *state, const struct cm_event *event)
 {
-    struct connection *peer = &state->connections[connection];
-    ids_forget(&state->ids, connection);
-    manage_closed(state, connection);
-    registrations_remove(&state->registered, connection);
+    (void)event;
+    manage_tick(state);
+    leader_tick(state);
+}
+
+static void on_opened(struct cm_state *state, const struct cm_event *event)
+{
+    ASSERT(!state->connections[event->connection].open);
+    state->connections[event->connection] = (struct connection){.open = true};
+    if (event->connection >= state->connection_limit)
+        state->connection_limit = event->connection + 1;
+}
+
+static void on_closed(struct cm_state *state, const struct cm_event *event)
+{
+    struct connection *peer = &state->connections[event->connection];
+    state->wanting -= peer->wants_id;
+    manage_closed(state, event->connection);
+    registrations_remove(&state->registered, event->connection);
     state->here -= peer->member;
     *peer = (struct connection){0};
 }
@@ -407,16 +454,8 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
         return;
     }
     if (state->config)
-        claim_told(&state->claim, state->config, join->server, join->without_ms, state->now_ns);
-    const struct refusal_case of = {.options = &state->options,
-                                    .config = state->config,
-                                    .registrations = &state->registered,
-                                    .leads = state->leads,
-                                    .here = state->here,
-                                    .removed = state->removed[join->server] == join->incarnation,
-                                    .connection = event->connection,
-                                    .join = join};
-    const char *refusal = refusal_of(&of, state->detail, sizeof state->detail);
+        claim_told(&state->claim, join->server, join->without_ms, state->now_ns);
+    const char *refusal = refusal_of(state, event->connection, join);
     if (refusal) {
         actions_refuse(state, event->connection, event->tag,
                        refusal_error(refusal, state->config, join->data_cluster != 0), refusal);
@@ -424,7 +463,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     }
 
     if (state->config && join->formatted)
-        proposal_set_holder(state->config, join, state->holders); /* S9 */
+        state->holders[join->server] = join->incarnation; /* S9 */
     peer->server = join->server;
     peer->incarnation = join->incarnation;
     peer->join_tag = event->tag;
@@ -439,8 +478,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     } else {
         registrations_add(&state->registered, event->connection, join, state->now_ns);
         actions_answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag)->bring =
-            state->options.recover &&
-            recovery_asks(&state->recovery, &state->options, join, event->config);
+            state->options.recover && recovery_asks(&state->recovery, join, event->config);
     }
 }
 
@@ -466,7 +504,7 @@ static void put_off(struct cm_state *state, uint32_t connection, uint32_t tag)
         why = state->detail;
         if (state->warned_term != state->config->term) {
             state->warned_term = state->config->term;
-            actions_warn(state, "first_id_waits", why);
+            actions_log(state, CM_ACTION_WARN, "first_id_waits", "%s", why);
         }
     }
     actions_refuse(state, connection, tag, ROWAN_EAGAIN, why);
@@ -479,69 +517,34 @@ static void on_new_client_id(struct cm_state *state, const struct cm_event *even
                        refusal_not_leading);
         return;
     }
-    if (ids_wants(&state->ids, event->connection)) {
+    struct connection *peer = &state->connections[event->connection];
+    if (peer->wants_id) {
         put_off(state, event->connection, event->tag);
         return;
     }
-    ids_want(&state->ids, event->connection, event->tag);
+    peer->wants_id = true;
+    peer->id_tag = event->tag;
+    state->wanting++;
 }
 
-/* False: the event must not start anything (see advance). */
-static bool handle(struct cm_state *state, const struct cm_event *event)
-{
-    switch (event->kind) {
-    case CM_EVENT_START:
-        ASSERT(!state->started);
-        state->started = state->must_read = true;
-        return true;
-    case CM_EVENT_READ:
-        return on_read(state, event);
-    case CM_EVENT_STORED:
-        return on_stored(state, event);
-    case CM_EVENT_CHANGED:
-        state->must_read = true;
-        return true;
-    case CM_EVENT_LEADER:
-        leader_elected(state, event->leader);
-        return true;
-    case CM_EVENT_TIME:
-        manage_tick(state);
-        leader_tick(state);
-        return true;
-    case CM_EVENT_OPENED:
-        on_opened(state, event->connection);
-        return true;
-    case CM_EVENT_CLOSED:
-        on_closed(state, event->connection);
-        return true;
-    case CM_EVENT_JOIN:
-        on_join(state, event);
-        return true;
-    case CM_EVENT_GET_CONFIGURATION:
-        on_get_configuration(state, event);
-        return true;
-    case CM_EVENT_NEW_CLIENT_ID:
-        on_new_client_id(state, event);
-        return true;
-    case CM_EVENT_RENEW:
-        manage_renewed(state, event);
-        return true;
-    case CM_EVENT_ADOPTED:
-        manage_adopted(state, event);
-        return true;
-    case CM_EVENT_FILLED:
-        manage_filled(state, event);
-        return true;
-    case CM_EVENT_PLAN:
-        manage_planned(state, event);
-        return true;
-    case CM_EVENT_LOAD:
-        manage_loaded(state, event);
-        return true;
-    }
-    ASSERT(false && "an event of unknown kind");
-    return false;
-}
+static void (*const handlers[])(struct cm_state *state, const struct cm_event *event) = {
+    [CM_EVENT_START] = on_start,
+    [CM_EVENT_READ] = on_read,
+    [CM_EVENT_STORED] = on_stored,
+    [CM_EVENT_CHANGED] = on_changed,
+    [CM_EVENT_LEADER] = leader_elected,
+    [CM_EVENT_TIME] = on_time,
+    [CM_EVENT_OPENED] = on_opened,
+    [CM_EVENT_CLOSED] = on_closed,
+    [CM_EVENT_JOIN] = on_join,
+    [CM_EVENT_GET_CONFIGURATION] = on_get_configuration,
+    [CM_EVENT_NEW_CLIENT_ID] = on_new_client_id,
+    [CM_EVENT_RENEW] = manage_renewed,
+    [CM_EVENT_ADOPTED] = manage_adopted,
+    [CM_EVENT_FILLED] = manage_filled,
+    [CM_EVENT_PLAN] = manage_planned,
+    [CM_EVENT_LOAD] = manage_loaded,
+};
 
 const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_event *event)
 {
@@ -553,13 +556,16 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
     ASSERT(event->now_ns >= state->now_ns);
     leases_pass(&state->leases, state->now_ns, event->now_ns);
     state->now_ns = event->now_ns;
-    state->output.count = 0;
-    if (handle(state, event))
+    state->output.count = state->story_count = 0;
+    state->rests = false;
+    handlers[event->kind](state, event);
+    if (!state->rests)
         advance(state);
 
     state->output.waiting_count = awaits_start(state) ? absent(state, state->waiting_for) : 0;
     state->output.registration_epoch = state->registered.epoch;
     state->output.leads = state->leads;
+    state->output.cut = state->cut;
     state->output.wake_ns = manage_wake(state);
     return &state->output;
 }

@@ -12,12 +12,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cm/ids.h"
 #include "cm/join.h"
 #include "common/cluster/cluster.h"
 
 enum {
     CM_MAX_DETAIL_BYTES = 255, /* of a sentence */
+    CM_MAX_CONNECTIONS = 4096,
 };
 
 struct cm_state;
@@ -25,7 +25,7 @@ struct load_report;
 
 /* From the operator and `main`. The state copies it. */
 struct cm_state_options {
-    bool keyed;                            /* servers have to have the cluster's key */
+    bool keyed;                            /* servers have to have the cluster's key: cm_create's */
     uint32_t server_count;                 /* 1 to CLUSTER_MAX_MEMBERS */
     uint32_t servers[CLUSTER_MAX_MEMBERS]; /* each 1 to CLUSTER_MAX_SERVER, rising */
     uint32_t replicas;                     /* 1 to min(CLUSTER_MAX_REPLICAS, server_count) */
@@ -145,6 +145,7 @@ struct cm_output {
     uint32_t count;
     const struct cm_action *actions;
     bool leads;             /* a configuration that is sent says so */
+    bool cut;               /* the coordination service does not answer it */
     uint32_t waiting_count; /* servers that have not joined, while there is no configuration, or
                                a cold start is awaited */
     const uint32_t *waiting_for;
@@ -168,11 +169,5 @@ struct cluster_config *cm_state_config(const struct cm_state *state);
 /* True once the stored value has been read: from then on the cluster's id is known if it has one. The
  * owner accepts no connection before, because it could not compare clusters. */
 bool cm_state_knows(const struct cm_state *state);
-
-/* Does it manage the cluster? */
-bool cm_state_leads(const struct cm_state *state);
-
-/* Does the coordination service not answer it? */
-bool cm_state_is_cut(const struct cm_state *state);
 
 #endif

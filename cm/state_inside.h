@@ -1,12 +1,10 @@
-/* state_inside.h - what the state holds: for the files that decide. */
+/* state_inside.h - what the state holds, and what the files that decide do with it. */
 #ifndef CM_STATE_INSIDE_H
 #define CM_STATE_INSIDE_H
 
 #include "cm/balance.h"
 #include "cm/claim.h"
-#include "cm/ids.h"
 #include "cm/lease.h"
-#include "cm/proposal.h"
 #include "cm/recovery.h"
 #include "cm/registrations.h"
 #include "cm/state.h"
@@ -31,17 +29,25 @@ struct connection {
     uint32_t renew_tag;   /* of it */
     uint64_t renew_term;  /* that it knows */
     uint64_t known_term;  /* of the newest configuration sent to it, or known to it */
+    bool wants_id;        /* its NewClientId waits for an answer */
+    uint32_t id_tag;      /* of it */
     bool plans;           /* `plan` waits for an answer */
     uint32_t plan_tag;    /* of it */
     struct cm_plan plan;
 };
 
-/* A step sends a connection at most a reply, a refusal, an id, a configuration, and that it is committed. */
-enum { MAX_ACTIONS = 5 * CM_MAX_CONNECTIONS + 16 };
+enum {
+    /* A step sends a connection at most a reply, a refusal, an id, a configuration, and that it is committed. */
+    MAX_ACTIONS = 5 * CM_MAX_CONNECTIONS + 16,
+    /* Who is silent, what was done, what is committed, who joined, what fills, what has filled, what moved, what is planned,
+     * who is out of reach, and what is wrong. */
+    MAX_STORIES = 16,
+};
 
 struct cm_state {
     struct cm_state_options options;
     bool started, stopped, elected;
+    bool rests; /* what this event tells may last: nothing is tried before the next one */
     bool fresh; /* has read since it was elected last */
     bool owed;  /* elected, and no other manager was named since: the one before has ended */
     bool leads; /* S10 */
@@ -53,9 +59,9 @@ struct cm_state {
     bool must_read; /* what we know of the stored value may be old */
     bool reading, storing;
 
-    struct cluster_config *config; /* in force */
-    uint64_t version;              /* of the stored value that it is; 0: none stored */
-    struct proposal proposal;      /* while storing */
+    struct cluster_config *config;   /* in force */
+    uint64_t version;                /* of the stored value that it is; 0: none stored */
+    struct cluster_config *proposal; /* while storing */
 
     uint64_t now_ns;      /* of the last event */
     struct leases leases; /* if the configuration in force has some, and names this manager */
@@ -76,25 +82,106 @@ struct cm_state {
     /* By server: the last incarnation that was a member and is none any more, as far as this manager saw; 0: none. */
     uint64_t removed[CLUSTER_MAX_SERVER + 1];
 
-    struct ids ids;
+    uint32_t next_id, end_id; /* client ids that are ours: next_id up to below end_id */
+    uint32_t wanting;         /* connections that want one */
+    uint32_t id_turn;         /* the connection to serve first, so that all get their turn */
     struct recovery recovery;
     struct registrations registered; /* S6: servers that wait for a configuration that names them */
     uint32_t here;                   /* connections of members */
-    /* S9: by position of the member, the incarnation that said last that it is formatted; 0: none */
-    uint64_t holders[CLUSTER_MAX_MEMBERS];
+    /* S9: by server, the incarnation that said last that it is formatted; 0: none */
+    uint64_t holders[CLUSTER_MAX_SERVER + 1];
     uint64_t warned_term; /* of the configuration whose unformatted servers were named; 0: none */
     struct connection connections[CM_MAX_CONNECTIONS];
     uint32_t connection_limit; /* above the highest ever opened */
 
     struct cm_output output;
     uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
-    char detail[CM_MAX_DETAIL_BYTES + 1];  /* of a refusal or a stop: one a step */
-    char refusal[CM_MAX_DETAIL_BYTES + 1]; /* of a plan: one a step */
-    /* Who is silent, what was done, what is committed, who joined, what fills, what has filled, what moved, what is planned,
-     * who is out of reach. */
-    char stories[9][CM_MAX_DETAIL_BYTES + 1];
-    char warnings[2][CM_MAX_DETAIL_BYTES + 1];
+    char detail[CM_MAX_DETAIL_BYTES + 1];               /* of a refusal or a stop: one a step */
+    char refusal[CM_MAX_DETAIL_BYTES + 1];              /* of a plan: one a step */
+    char stories[MAX_STORIES][CM_MAX_DETAIL_BYTES + 1]; /* of this step, for the log */
+    uint32_t story_count;
     struct cm_action actions[MAX_ACTIONS];
 };
+
+/* --- actions.c: of one step, in order --- */
+
+struct cm_action *actions_add(struct cm_state *state, enum cm_action_kind kind);
+
+/* To a connection that is open; tag 0: it did not ask. */
+struct cm_action *actions_answer(struct cm_state *state, enum cm_action_kind kind,
+                                 uint32_t connection, uint32_t tag);
+
+/* `detail` must stay until the next step. */
+void actions_refuse(struct cm_state *state, uint32_t connection, uint32_t tag, int error,
+                    const char *detail);
+void actions_stop(struct cm_state *state, int error, const char *detail);
+
+/* Of these kinds: CM_ACTION_WARN, CM_ACTION_TELL. */
+void actions_log(struct cm_state *state, enum cm_action_kind kind, const char *event,
+                 const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* The configuration in force, or the answer that there is none. */
+void actions_configuration(struct cm_state *state, uint32_t connection, uint32_t tag);
+
+/* --- leader.c: who leads (state.c, S10) --- */
+
+/* CM_EVENT_LEADER. */
+void leader_elected(struct cm_state *state, const struct cm_event *event);
+
+/* A configuration came into force in the place of another one, or NULL, which is still valid. */
+void leader_named(struct cm_state *state, const struct cluster_config *before);
+
+/* The stored value was read: this manager begins to lead, leads on, or resigns. */
+void leader_follow(struct cm_state *state);
+
+/* After manage_tick. */
+void leader_tick(struct cm_state *state);
+
+/* The connection's server is none that this manager knows any more, and is told why. */
+void leader_dismiss(struct cm_state *state, uint32_t connection, const char *detail);
+
+/* --- manage.c: what is done in time where the configuration in force has leases: grants, takes over from another manager,
+ * removes members that are silent, commits, adds members and replicas. Without leases it only answers renewals with no --- */
+
+/* CM_EVENT_RENEW, which manage_tick answers, CM_EVENT_ADOPTED, CM_EVENT_FILLED, CM_EVENT_PLAN, which manage_plan_answer does,
+ * and CM_EVENT_LOAD. */
+void manage_renewed(struct cm_state *state, const struct cm_event *event);
+void manage_adopted(struct cm_state *state, const struct cm_event *event);
+void manage_filled(struct cm_state *state, const struct cm_event *event);
+void manage_planned(struct cm_state *state, const struct cm_event *event);
+void manage_loaded(struct cm_state *state, const struct cm_event *event);
+
+/* Answers the plans that are in force, or refused. The manager leads. manage_plan_forget: none waits of this connection. */
+void manage_plan_answer(struct cm_state *state);
+void manage_plan_forget(struct cm_state *state, uint32_t connection);
+
+/* CM_EVENT_TIME. */
+void manage_tick(struct cm_state *state);
+
+/* The member of this connection has reported. */
+void manage_joined(struct cm_state *state, uint32_t connection, bool serves);
+
+/* The connection is about to be forgotten. */
+void manage_closed(struct cm_state *state, uint32_t connection);
+
+/* `before` (NULL: none) was in force, what is in force now was stored since. True: it removed or added members or replicas, and
+ * the log tells of it. */
+bool manage_installed(struct cm_state *state, const struct cluster_config *before);
+
+/* After each event: logs who is silent, and commits if it may. */
+void manage_commit(struct cm_state *state);
+
+/* What is due before anything else is proposed; NULL: nothing. This manager leads and has leases in force. */
+struct cluster_config *manage_propose(struct cm_state *state);
+
+/* The parts of it that do what is planned, and what loads want (manage_plan.c), and that of it and of manage_installed that adds members
+ * and replicas (manage_fill.c). */
+struct cluster_config *manage_plan_propose(struct cm_state *state);
+struct cluster_config *manage_balance_propose(struct cm_state *state);
+struct cluster_config *manage_fill_propose(struct cm_state *state);
+bool manage_fill_installed(struct cm_state *state, const struct cluster_config *before);
+
+/* As wake_ns of the output. */
+uint64_t manage_wake(const struct cm_state *state);
 
 #endif

@@ -175,10 +175,15 @@ static struct config_live live = {.spec = &spec,
 
 /* --- start and end --- */
 
+static int complain(const char *what, const char *name, const char *why)
+{
+    fprintf(stderr, "rowan-server: %s %s: %s\n", what, name, why);
+    return 1;
+}
+
 static int fail(const char *what, const char *name, int error)
 {
-    fprintf(stderr, "rowan-server: %s %s: %s\n", what, name, error_sentence(error));
-    return 1;
+    return complain(what, name, error_sentence(error));
 }
 
 static int create_reactors(const struct settings *settings)
@@ -200,8 +205,7 @@ static int create_reactors(const struct settings *settings)
 
 static int refuse_pm(const struct settings *settings, const char *why)
 {
-    fprintf(stderr, "rowan-server: cannot use the PM file %s: %s\n", settings->pm, why);
-    return 1;
+    return complain("cannot use the PM file", settings->pm, why);
 }
 
 /* May this server use what the map holds: nothing yet, or its own data? */
@@ -298,11 +302,8 @@ static int run(struct server *server, const char *metrics_address, bool *removed
 {
     struct metrics_endpoint *endpoint;
     int error = metrics_endpoint_open(metrics_address, &metrics, wake_control, NULL, &endpoint);
-    if (error) {
-        fprintf(stderr, "rowan-server: cannot answer Prometheus at %s: %s\n", metrics_address,
-                metrics_why(error));
-        return 1;
-    }
+    if (error)
+        return complain("cannot answer Prometheus at", metrics_address, metrics_why(error));
     struct sigaction action = {.sa_handler = on_signal};
     struct service *service = NULL;
     running = server;
@@ -330,13 +331,6 @@ static int run(struct server *server, const char *metrics_address, bool *removed
     if (server_error(server))
         fprintf(stderr, "rowan-server: %s\n", server_why(server));
     return server_error(server) ? 1 : 0;
-}
-
-/* The fabric says what is wrong with the memory, where it can. */
-static int refuse_memory(const struct settings *settings, const struct fabric *fabric, int error)
-{
-    const char *why = fabric_why(fabric);
-    return refuse_pm(settings, *why ? why : error_sentence(error));
 }
 
 static int serve(const struct settings *settings, struct fabric *fabric, struct pm *pm,
@@ -433,8 +427,7 @@ static bool print_report(const struct check_report *report, bool json)
 
 static int cannot_check(const struct check_settings *settings, const char *why)
 {
-    fprintf(stderr, "rowan-server: cannot check %s: %s\n", settings->path, why);
-    return 1;
+    return complain("cannot check", settings->path, why);
 }
 
 static int check_map(const struct check_settings *settings, const struct pm *pm)
@@ -533,7 +526,7 @@ int main(int argc, char **argv)
     }
     error = managers_parse(settings.cm, &managers, &why);
     if (error) {
-        fprintf(stderr, "rowan-server: cannot use the CM's address %s: %s\n", settings.cm, why);
+        complain("cannot use the CM's address", settings.cm, why);
         goto out;
     }
     error = create_reactors(&settings);
@@ -542,15 +535,13 @@ int main(int argc, char **argv)
         goto out;
     }
     error = fabric_open_with(NULL, settings.address, &verbs, &fabric);
-    if (error) {
+    if (error)
         fail("cannot use the address", settings.address, error);
-        goto out;
-    }
-    if (open_pm(&settings, &pm, &made))
+    if (error || open_pm(&settings, &pm, &made))
         goto out;
     error = fabric_register(fabric, pm);
-    if (error)
-        refuse_memory(&settings, fabric, error);
+    if (error) /* the fabric says what is wrong with the memory, where it can */
+        refuse_pm(&settings, *fabric_why(fabric) ? fabric_why(fabric) : error_sentence(error));
     else
         status = serve(&settings, fabric, pm, key, &removed);
 out:

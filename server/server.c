@@ -2,7 +2,6 @@
 #include "server/server.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
@@ -60,19 +59,8 @@ static int create_roles(struct server *server)
         *role++ = digest_role(server->digests[i]);
     *role = clean_role(server->clean);
     add_metrics(server);
-    struct control_options control = {.cm = options->cm,
-                                      .address = options->address,
-                                      .cluster_key = options->cluster_key,
-                                      .workers = options->workers,
-                                      .digests = options->digests,
-                                      .reactors = options->reactors,
-                                      .landing_segments = options->landing_segments,
-                                      .stop_timeout_ns = options->stop_timeout_ns,
-                                      .settings = options->settings,
-                                      .metrics = options->metrics};
-    memcpy(control.boot_id, options->boot_id, sizeof control.boot_id);
-    return control_create(&server->common, &control, server->workers, server->digests,
-                          server->clean, server->roles, &server->control);
+    return control_create(&server->common, options, server->workers, server->digests, server->clean,
+                          server->roles, &server->control);
 }
 
 static void tune_workers(struct server *server, const struct server_options *options)
@@ -155,7 +143,7 @@ void server_stop(struct server *server)
 
 void server_tune(struct server *server, const struct server_options *options)
 {
-    control_tune(server->control, options->stop_timeout_ns);
+    server->options.stop_timeout_ns = options->stop_timeout_ns; /* the control role reads it */
     clean_tune(server->clean, clean_percent(options), !options->no_checkpoints);
     tune_workers(server, options);
     for (uint32_t i = 0; i < server->options.workers; i++)
@@ -183,16 +171,13 @@ struct poller server_poller(struct server *server, uint32_t role)
     if (role == 0)
         return (struct poller){"control", control_poll, server->control,
                                control_busy_ns(server->control)};
-    role--;
-    if (role < server->options.workers)
-        return (struct poller){"worker", worker_poll, server->workers[role],
-                               &worker_role(server->workers[role])->busy_ns.value};
-    role -= server->options.workers;
-    if (role < server->options.digests)
-        return (struct poller){"digest", digest_poll, server->digests[role],
-                               &digest_role(server->digests[role])->busy_ns.value};
-    return (struct poller){"clean", clean_poll, server->clean,
-                           &clean_role(server->clean)->busy_ns.value};
+    const uint32_t worker = role - 1, digest = worker - server->options.workers;
+    _Atomic uint64_t *busy_ns = &server->roles[role - 1]->busy_ns.value;
+    if (worker < server->options.workers)
+        return (struct poller){"worker", worker_poll, server->workers[worker], busy_ns};
+    if (digest < server->options.digests)
+        return (struct poller){"digest", digest_poll, server->digests[digest], busy_ns};
+    return (struct poller){"clean", clean_poll, server->clean, busy_ns};
 }
 
 static int attach_endpoint(struct reactor *reactor, struct fabric_endpoint *endpoint)

@@ -90,37 +90,32 @@ static bool wanted_are_right(const struct cluster_config *config)
     return true;
 }
 
-/* Each is a member and none is among the `count` servers in `seen`, to which they are added. */
-static bool replicas_are_right(const struct cluster_config *config, const uint32_t *servers,
-                               uint32_t server_count, uint32_t *seen, uint32_t *count)
+uint32_t shard_replicas(const struct shard *shard, uint32_t servers[CLUSTER_MAX_REPLICAS])
 {
-    for (uint32_t i = 0; i < server_count; i++) {
-        if (!cluster_member(config, servers[i]))
-            return false;
-        for (uint32_t j = 0; j < *count; j++) {
-            if (seen[j] == servers[i])
-                return false;
-        }
-        seen[(*count)++] = servers[i];
-    }
-    return true;
+    servers[0] = shard->primary;
+    memcpy(servers + 1, shard->backups, shard->backup_count * sizeof servers[0]);
+    return 1 + shard->backup_count;
 }
 
-static bool is_kept(const struct cluster_config *config, uint32_t server)
+static bool has(const uint32_t *servers, uint32_t count, uint32_t server)
 {
-    return cluster_member(config, server)->kept;
+    for (uint32_t i = 0; i < count; i++) {
+        if (servers[i] == server)
+            return true;
+    }
+    return false;
 }
 
-/* K4 */
-static bool kept_are_right(const struct cluster_config *config, const struct shard *shard)
+/* K3, K4 */
+static bool servers_are_right(const struct cluster_config *config, const struct shard *shard)
 {
-    const bool kept = is_kept(config, shard->primary);
-    for (uint32_t i = 0; i < shard->backup_count; i++) {
-        if (is_kept(config, shard->backups[i]) != kept)
-            return false;
-    }
-    for (uint32_t i = 0; i < shard->filling_count; i++) {
-        if (is_kept(config, shard->filling[i]))
+    uint32_t servers[CLUSTER_MAX_REPLICAS];
+    const uint32_t full = shard_replicas(shard, servers), all = full + shard->filling_count;
+    memcpy(servers + full, shard->filling, shard->filling_count * sizeof servers[0]);
+    for (uint32_t i = 0; i < all; i++) {
+        const struct member *member = cluster_member(config, servers[i]);
+        if (!member || has(servers, i, servers[i]) ||
+            member->kept != (i < full && shard_is_kept(config, shard)))
             return false;
     }
     return true;
@@ -145,14 +140,7 @@ static bool shard_is_right(const struct cluster_config *config, const struct sha
     if (shard->backup_count > CLUSTER_MAX_REPLICAS - 1 ||
         shard->filling_count > CLUSTER_MAX_REPLICAS - 1 - shard->backup_count)
         return false;
-
-    uint32_t seen[CLUSTER_MAX_REPLICAS];
-    uint32_t count = 0;
-    if (!replicas_are_right(config, &shard->primary, 1, seen, &count) ||
-        !replicas_are_right(config, shard->backups, shard->backup_count, seen, &count) ||
-        !replicas_are_right(config, shard->filling, shard->filling_count, seen, &count))
-        return false;
-    return kept_are_right(config, shard) && move_is_right(shard) &&
+    return servers_are_right(config, shard) && move_is_right(shard) &&
            shard->worker < cluster_member(config, shard->primary)->workers;
 }
 
@@ -260,6 +248,13 @@ int cluster_finish(struct cluster_config *config)
     return ROWAN_OK;
 }
 
+struct cluster_config *cluster_finished(struct cluster_config *config)
+{
+    const int error = cluster_finish(config);
+    ASSERT(!error);
+    return config;
+}
+
 struct cluster_config *cluster_hold(struct cluster_config *config)
 {
     uint32_t before = atomic_fetch_add_explicit(&config->references, 1, memory_order_relaxed);
@@ -317,7 +312,7 @@ const struct member *cluster_member(const struct cluster_config *config, uint32_
     return &config->members[low];
 }
 
-const struct shard *cluster_shard(const struct cluster_config *config, uint16_t id)
+const struct shard *cluster_shard(const struct cluster_config *config, uint32_t id)
 {
     uint32_t low = 0, high = config->shard_count;
     while (low < high) {
@@ -334,7 +329,7 @@ const struct shard *cluster_shard(const struct cluster_config *config, uint16_t 
 
 bool shard_is_kept(const struct cluster_config *config, const struct shard *shard)
 {
-    return is_kept(config, shard->primary); /* K4 */
+    return cluster_member(config, shard->primary)->kept; /* K4 */
 }
 
 const struct shard *cluster_parent(const struct cluster_config *config, const struct shard *shard)
@@ -346,15 +341,6 @@ const struct shard *cluster_parent(const struct cluster_config *config, const st
             return row;
     }
     return NULL;
-}
-
-static bool has(const uint32_t *servers, uint32_t count, uint32_t server)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (servers[i] == server)
-            return true;
-    }
-    return false;
 }
 
 bool shard_has_backup(const struct shard *shard, uint32_t server)

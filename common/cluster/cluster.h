@@ -124,6 +124,9 @@ struct cluster_config *cluster_create(uint32_t member_count, uint32_t shard_coun
  * twice in a shard) and fills shard_of_slot and by_id. ROWAN_EFORMAT if one is broken. */
 int cluster_finish(struct cluster_config *config);
 
+/* The same of one that was right before it was changed: it comes back. */
+struct cluster_config *cluster_finished(struct cluster_config *config);
+
 /* A second reference; and the end of one (NULL is fine). Any thread. */
 struct cluster_config *cluster_hold(struct cluster_config *config);
 void cluster_release(struct cluster_config *config);
@@ -138,7 +141,12 @@ struct cluster_config *cluster_copy_for(const struct cluster_config *config, uin
 
 /* The next two: NULL if there is none; log2 of the count in steps. */
 const struct member *cluster_member(const struct cluster_config *config, uint32_t server);
-const struct shard *cluster_shard(const struct cluster_config *config, uint16_t id);
+const struct shard *cluster_shard(const struct cluster_config *config, uint32_t id);
+/* Where a member stands. */
+static inline uint32_t cluster_position(const struct cluster_config *config, uint32_t server)
+{
+    return (uint32_t)(cluster_member(config, server) - config->members);
+}
 static inline const struct shard *cluster_shard_of_slot(const struct cluster_config *config,
                                                         uint16_t slot)
 {
@@ -158,12 +166,20 @@ bool shard_is_kept(const struct cluster_config *config, const struct shard *shar
 bool shard_has_backup(const struct shard *shard, uint32_t server);
 bool shard_has_filling(const struct shard *shard, uint32_t server);
 
+/* True if it leads the shard or backs it. */
+static inline bool shard_is_full_at(const struct shard *shard, uint32_t server)
+{
+    return shard->primary == server || shard_has_backup(shard, server);
+}
+
 /* True if it leads the shard, backs it, or fills. */
 static inline bool shard_names(const struct shard *shard, uint32_t server)
 {
-    return shard->primary == server || shard_has_backup(shard, server) ||
-           shard_has_filling(shard, server);
+    return shard_is_full_at(shard, server) || shard_has_filling(shard, server);
 }
+
+/* The full replicas of a shard, the primary first; how many. */
+uint32_t shard_replicas(const struct shard *shard, uint32_t servers[CLUSTER_MAX_REPLICAS]);
 
 /* A move ends when one of its servers is named no longer: for whoever changes who they are. */
 void shard_mend_move(struct shard *shard);

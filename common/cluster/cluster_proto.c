@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/base/version.h"
+#include "common/cluster/control.h"
 #include "common/cluster/unpack.h"
 #include "common/cluster/user_proto.h"
 
@@ -42,10 +43,8 @@ static void part_scalars(struct config_part *part, const struct cluster_config *
     part->configuration.balance = (Rowan__Configuration__Balance)config->balance;
     part->configuration.next_shard = config->next_shard;
     part->configuration.epoch_floor = config->epoch_floor;
-    if (with_secret && config->has_secret) {
-        part->configuration.secret.data = (uint8_t *)(uintptr_t)config->secret;
-        part->configuration.secret.len = sizeof config->secret;
-    }
+    if (with_secret && config->has_secret)
+        part->configuration.secret = control_bytes(config->secret, sizeof config->secret);
 }
 
 static void part_member(struct config_part *part, const struct member *member)
@@ -90,23 +89,14 @@ void user_pack(const struct user *user, bool with_keys, Rowan__User *out)
     rowan__user__init(out);
     out->name = (char *)(uintptr_t)user->name;
     out->role = (Rowan__User__Role)user->role;
-    out->prefix = (ProtobufCBinaryData){user->prefix_bytes, (uint8_t *)(uintptr_t)user->prefix};
+    out->prefix = control_bytes(user->prefix, user->prefix_bytes);
     if (!with_keys)
         return;
     const struct scram_verifier *from = &user->verifier;
     out->rounds = from->rounds;
-    out->salt = (ProtobufCBinaryData){sizeof from->salt, (uint8_t *)(uintptr_t)from->salt};
-    out->stored_key =
-        (ProtobufCBinaryData){sizeof from->stored_key, (uint8_t *)(uintptr_t)from->stored_key};
-    out->server_key =
-        (ProtobufCBinaryData){sizeof from->server_key, (uint8_t *)(uintptr_t)from->server_key};
-}
-
-static bool take_bytes(const ProtobufCBinaryData *from, uint8_t *to, size_t bytes)
-{
-    if (from->len == bytes)
-        memcpy(to, from->data, bytes);
-    return from->len == bytes;
+    out->salt = control_bytes(from->salt, sizeof from->salt);
+    out->stored_key = control_bytes(from->stored_key, sizeof from->stored_key);
+    out->server_key = control_bytes(from->server_key, sizeof from->server_key);
 }
 
 int user_unpack(const Rowan__User *from, struct user *out)
@@ -118,9 +108,10 @@ int user_unpack(const Rowan__User *from, struct user *out)
                         .verifier.rounds = from->rounds};
     const size_t name_bytes = strlen(from->name);
     if (name_bytes >= sizeof user.name || from->prefix.len > sizeof user.prefix ||
-        !take_bytes(&from->salt, user.verifier.salt, sizeof user.verifier.salt) ||
-        !take_bytes(&from->stored_key, user.verifier.stored_key, sizeof user.verifier.stored_key) ||
-        !take_bytes(&from->server_key, user.verifier.server_key, sizeof user.verifier.server_key))
+        !control_take(&from->salt, user.verifier.salt, sizeof user.verifier.salt) ||
+        !control_take(&from->stored_key, user.verifier.stored_key,
+                      sizeof user.verifier.stored_key) ||
+        !control_take(&from->server_key, user.verifier.server_key, sizeof user.verifier.server_key))
         return ROWAN_EFORMAT;
     memcpy(user.name, from->name, name_bytes);
     if (from->prefix.len)
@@ -260,14 +251,9 @@ static int decode_parts(const Rowan__Configuration *from, struct cluster_config 
     int error = decode_users(from, config);
     for (uint32_t i = 0; i < config->member_count && !error; i++)
         error = decode_member(from->members[i], &config->members[i]);
-    if (error)
-        return error;
-    for (uint32_t i = 0; i < config->shard_count; i++) {
+    for (uint32_t i = 0; i < config->shard_count && !error; i++)
         error = decode_shard(from->shards[i], &config->shards[i]);
-        if (error)
-            return error;
-    }
-    return cluster_finish(config);
+    return error ? error : cluster_finish(config);
 }
 
 int cluster_decode(const void *bytes, size_t count, struct cluster_config **out)

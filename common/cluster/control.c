@@ -45,6 +45,21 @@ int control_message_send(struct fabric_conn *conn, uint32_t tag,
     return error;
 }
 
+int control_failure_send(struct fabric_conn *conn, uint32_t tag, int error)
+{
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+    failure.error = error;
+    failure.detail = (char *)(uintptr_t)error_sentence(error);
+    return control_message_send(conn, tag, &CONTROL_MESSAGE(FAILURE, failure, &failure));
+}
+
+bool control_take(const ProtobufCBinaryData *from, uint8_t *to, size_t bytes)
+{
+    if (from->len == bytes)
+        memcpy(to, from->data, bytes);
+    return from->len == bytes;
+}
+
 int control_decode(const void *message, size_t bytes, uint32_t *tag, Rowan__ControlMessage **out)
 {
     struct message_control header;

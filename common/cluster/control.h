@@ -40,6 +40,16 @@ int control_decode(const void *message, size_t bytes, uint32_t *tag, Rowan__Cont
 int control_message_send(struct fabric_conn *conn, uint32_t tag,
                          const Rowan__ControlMessage *message);
 
+/* The same of a Failure, with the sentence of that error. */
+int control_failure_send(struct fabric_conn *conn, uint32_t tag, int error);
+
+/* Bytes in a message: they stay where they are. control_take: false if there are not so many. */
+static inline ProtobufCBinaryData control_bytes(const void *data, size_t bytes)
+{
+    return (ProtobufCBinaryData){bytes, (uint8_t *)(uintptr_t)data};
+}
+bool control_take(const ProtobufCBinaryData *from, uint8_t *to, size_t bytes);
+
 /* NULL is fine. */
 void control_free(Rowan__ControlMessage *message);
 

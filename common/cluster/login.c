@@ -22,18 +22,6 @@ static void set_rounds(struct login_words *words, uint32_t rounds)
         words->rounds[i] = (uint8_t)(rounds >> 8 * i);
 }
 
-static ProtobufCBinaryData bytes_of(const uint8_t *data, size_t bytes)
-{
-    return (ProtobufCBinaryData){bytes, (uint8_t *)(uintptr_t)data};
-}
-
-static bool take(const ProtobufCBinaryData *from, uint8_t *to, size_t bytes)
-{
-    if (from->len == bytes)
-        memcpy(to, from->data, bytes);
-    return from->len == bytes;
-}
-
 bool login_ticket(const uint8_t secret[CLUSTER_SECRET_BYTES], uint32_t client, const char *user,
                   uint8_t ticket[MAC_BYTES])
 {
@@ -58,9 +46,9 @@ int login_begin(struct login_try *login, const struct login_secret *secret,
     strcpy(login->words.name, secret->name);
     random_entropy(login->words.nonces[0], LOGIN_NONCE_BYTES);
     body.user = login->words.name;
-    body.nonce = bytes_of(login->words.nonces[0], LOGIN_NONCE_BYTES);
+    body.nonce = control_bytes(login->words.nonces[0], LOGIN_NONCE_BYTES);
     if (secret->has_ticket)
-        body.ticket = bytes_of(secret->ticket, sizeof secret->ticket);
+        body.ticket = control_bytes(secret->ticket, sizeof secret->ticket);
     return control_message_send(conn, 0, &CONTROL_MESSAGE(LOGIN, login, &body));
 }
 
@@ -85,8 +73,8 @@ static int prove(struct login_try *login, struct login_secret *secret, struct fa
     struct login_words *words = &login->words;
     uint8_t proof[SCRAM_KEY_BYTES];
     Rowan__Proof body = ROWAN__PROOF__INIT;
-    if (login->proved || !take(&challenge->nonce, words->nonces[1], LOGIN_NONCE_BYTES) ||
-        !take(&challenge->salt, words->salt, sizeof words->salt))
+    if (login->proved || !control_take(&challenge->nonce, words->nonces[1], LOGIN_NONCE_BYTES) ||
+        !control_take(&challenge->salt, words->salt, sizeof words->salt))
         return ROWAN_EFORMAT;
     set_rounds(words, challenge->rounds);
     int error = derive(secret, words->salt, challenge->rounds);
@@ -94,7 +82,7 @@ static int prove(struct login_try *login, struct login_secret *secret, struct fa
         error = scram_prove(&secret->keys, words, sizeof *words, proof);
     if (error)
         return error;
-    body.proof = bytes_of(proof, sizeof proof);
+    body.proof = control_bytes(proof, sizeof proof);
     login->proved = true;
     return control_message_send(conn, 0, &CONTROL_MESSAGE(PROOF, proof, &body));
 }
@@ -163,8 +151,8 @@ static int challenge(struct login **out, const struct login_book *book, struct f
     memcpy(words->salt, login->verifier.salt, sizeof words->salt);
     set_rounds(words, login->verifier.rounds);
     Rowan__Challenge body = ROWAN__CHALLENGE__INIT;
-    body.nonce = bytes_of(words->nonces[1], LOGIN_NONCE_BYTES);
-    body.salt = bytes_of(words->salt, sizeof words->salt);
+    body.nonce = control_bytes(words->nonces[1], LOGIN_NONCE_BYTES);
+    body.salt = control_bytes(words->salt, sizeof words->salt);
     body.rounds = login->verifier.rounds;
     return control_message_send(conn, tag, &CONTROL_MESSAGE(CHALLENGE, challenge, &body));
 }
@@ -184,7 +172,7 @@ static int check(struct login *login, struct fabric_conn *conn, uint32_t tag,
     int error = scram_sign(&login->verifier, &login->words, sizeof login->words, signature);
     if (error)
         return error;
-    body.signature = bytes_of(signature, sizeof signature);
+    body.signature = control_bytes(signature, sizeof signature);
     login->done = true;
     return control_message_send(conn, tag, &CONTROL_MESSAGE(LOGGED_IN, logged_in, &body));
 }
@@ -201,11 +189,7 @@ enum login_step login_take(struct login **login, const struct login_book *book,
         return LOGIN_NO_PART;
     if (!*error)
         return (*login)->done ? LOGIN_DONE : LOGIN_GOES_ON;
-    Rowan__Failure failure = ROWAN__FAILURE__INIT;
-    failure.error = *error;
-    failure.detail = (char *)(uintptr_t)error_sentence(*error);
-    (void)control_message_send(
-        conn, tag, &CONTROL_MESSAGE(FAILURE, failure, &failure)); /* it is closed anyway */
+    (void)control_failure_send(conn, tag, *error); /* it is closed anyway */
     return LOGIN_FAILED;
 }
 

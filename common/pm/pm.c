@@ -4,13 +4,10 @@
 #include "common/pm/pm.h"
 
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/pm/pm_dax.h"
-#include "common/pm/pm_file.h"
 #include "common/pm/pm_map.h"
 
 /* Owns `map` on success. */
@@ -69,13 +66,8 @@ int pm_open_read(const char *path, uint64_t offset, uint64_t bytes, struct pm **
         free(reader);
         return error;
     }
-    reader->pm = (struct pm){.ops = &ops,
-                             .base = reader->map.base,
-                             .bytes = reader->map.bytes,
-                             .fd = -1,
-                             .offset = offset,
-                             .durability = PM_NONE,
-                             .backend = "read"};
+    reader->pm = pm_map_head(&reader->map, &ops, PM_NONE, "read");
+    reader->pm.fd = -1; /* for nobody else */
     *out = &reader->pm;
     return 0;
 }
@@ -95,20 +87,6 @@ int pm_open_peer(int fd, uint64_t offset, uint64_t bytes, enum pm_durability dur
     }
     close(fd);
     return 0;
-}
-
-int pm_fence_wait(struct pm *pm)
-{
-    /* Short beside a sync, long beside a poll. */
-    const struct timespec pause = {.tv_nsec = 50000};
-    struct pm_ticket ticket = pm_fence_start(pm);
-    int done = pm_fence_done(pm, ticket);
-
-    while (done == 0) {
-        nanosleep(&pause, NULL);
-        done = pm_fence_done(pm, ticket);
-    }
-    return done < 0 ? done : 0;
 }
 
 uint64_t pm_sync_count(const struct pm *pm)

@@ -150,9 +150,6 @@ static inline int pm_sync_done(struct pm *pm, struct pm_ticket ticket)
 /* Syncs of the medium that have succeeded; for the status of a server. */
 uint64_t pm_sync_count(const struct pm *pm);
 
-/* pm_fence_wait: for start-up and tools only: starts a fence and waits for it. 0 or ROWAN_EIO. */
-int pm_fence_wait(struct pm *pm);
-
 /* "fence" | "async" | "none"; static. */
 const char *pm_durability_name(enum pm_durability durability);
 

@@ -6,14 +6,12 @@
  *    store orders a non-temporal one (Intel SDM volume 3, 9.2.2), and a fence drains only the
  *    stores of the processor it runs on.
  */
-#include "common/pm/pm_dax.h"
-
 #include <libpmem.h>
 #include <stdlib.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/pm/pm_word.h"
+#include "common/pm/pm_map.h"
 
 struct pm_dax {
     struct pm pm;
@@ -80,13 +78,7 @@ int pm_dax_create(const struct pm_map *map, struct pm **out)
         return ROWAN_ENOMEM;
     ASSERT(map->synchronous);
     dax->map = *map;
-    dax->pm = (struct pm){.ops = &dax_ops,
-                          .base = map->base,
-                          .bytes = map->bytes,
-                          .fd = map->fd,
-                          .offset = map->offset,
-                          .durability = PM_FENCE,
-                          .backend = "dax"};
+    dax->pm = pm_map_head(map, &dax_ops, PM_FENCE, "dax");
     *out = &dax->pm;
     return 0;
 }

@@ -19,8 +19,6 @@
  * marks it dirty in the page cache, and msync(MS_SYNC) is in Linux nothing but the fdatasync of the
  * range (mm/msync.c).
  */
-#include "common/pm/pm_file.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,8 +29,8 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/pm/pm_map.h"
 #include "common/pm/pm_populate.h"
-#include "common/pm/pm_word.h"
 #include "common/reactor/reactor.h"
 #include "common/reactor/thread.h"
 
@@ -229,13 +227,7 @@ int pm_file_create(const struct pm_map *map, enum pm_durability durability, stru
     file->map = *map;
     file->reactor = reactor;
     file->sync = fdatasync;
-    file->pm = (struct pm){.ops = &file_ops,
-                           .base = map->base,
-                           .bytes = map->bytes,
-                           .fd = map->fd,
-                           .offset = map->offset,
-                           .durability = durability,
-                           .backend = "file"};
+    file->pm = pm_map_head(map, &file_ops, durability, "file");
     pthread_mutex_init(&file->mutex, NULL);
     pthread_cond_init(&file->changed, NULL);
     if (durability != PM_NONE) {

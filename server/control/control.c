@@ -49,7 +49,7 @@ static void link_accepted(struct control *control, const struct fabric_event *ev
     LIST_APPEND(&control->links, link, place);
     control->link_count++;
     event->conn->user = link;
-    for (uint32_t i = 0; link->peer && i < control->options.digests; i++) {
+    for (uint32_t i = 0; link->peer && i < control->options->digests; i++) {
         /* If there is no memory: they ask later. */
         (void)command_push(&digest_role(control->digests[i])->inbox,
                            &(struct command){.kind = COMMAND_CONNECTED});
@@ -95,6 +95,12 @@ int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMe
     return error;
 }
 
+const struct shard *control_row(const struct control *control, uint32_t id)
+{
+    const struct shard *row = control->shards ? cluster_shard(control->config, id) : NULL;
+    return row && control->shards[row - control->config->shards] ? row : NULL;
+}
+
 struct role *control_owner(struct control *control, const struct shard *row)
 {
     return row->primary == control->common->server
@@ -117,7 +123,7 @@ int control_tell_clean(struct control *control, const struct shard *row, struct 
 
 void control_wake_digests(struct control *control)
 {
-    for (uint32_t i = 0; i < control->options.digests; i++)
+    for (uint32_t i = 0; i < control->options->digests; i++)
         inbox_wake(&digest_role(control->digests[i])->inbox);
 }
 
@@ -173,7 +179,7 @@ static void answer_setting(const struct control *control, struct control_link *l
                            const Rowan__SetSetting *question)
 {
     struct settings_answer answer;
-    settings_answer(control->options.settings, question, &answer);
+    settings_answer(control->options->settings, question, &answer);
     control_send(link, tag, &answer.message);
 }
 
@@ -308,7 +314,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     return busy ? POLL_BUSY : POLL_IDLE;
 }
 
-int control_create(struct server_common *common, const struct control_options *options,
+int control_create(struct server_common *common, const struct server_options *options,
                    struct worker **workers, struct digest **digests, struct clean *clean,
                    struct role **roles, struct control **out)
 {
@@ -316,14 +322,13 @@ int control_create(struct server_common *common, const struct control_options *o
     if (!control)
         return ROWAN_ENOMEM;
     control->common = common;
-    control->options = *options;
+    control->options = options;
     control->workers = workers;
     control->digests = digests;
     control->clean = clean;
     control->roles = roles;
     control->role_count = options->workers + options->digests + 1;
-    control->address = strdup(options->address);
-    int error = control->address ? control_open_read(control) : ROWAN_ENOMEM;
+    int error = control_open_read(control);
     if (!error)
         error = managers_parse(options->cm, &control->managers, NULL);
     if (!error)
@@ -354,13 +359,7 @@ void control_destroy(struct control *control)
     cluster_release(control->coming);
     cluster_release(control->config);
     free(control->shards);
-    free(control->address);
     free(control);
-}
-
-void control_tune(struct control *control, uint64_t stop_timeout_ns)
-{
-    control->options.stop_timeout_ns = stop_timeout_ns;
 }
 
 bool control_serves(const struct control *control)

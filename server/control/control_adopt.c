@@ -42,20 +42,14 @@ static enum shard_role role_of(const struct shard *row, uint32_t server)
                                             : SHARD_NONE;
 }
 
-/* The transitions of a shard at this server; where a replica becomes one that fills, it leaves and begins anew: a
- * configuration between the two, by which it was none, may never have come here. */
-static const bool transitions[][4] = {
-    [SHARD_NONE] = {[SHARD_NONE] = true, [SHARD_FILLING] = true},
-    [SHARD_FILLING] = {true, true, true, true},
-    [SHARD_BACKUP] = {true, true, true, true},
-    [SHARD_PRIMARY] = {true, true, true, true},
-};
-
+/* Who holds nothing can only fill. Where a replica becomes one that fills, it leaves and begins anew: a configuration between the
+ * two, by which it was none, may never have come here. */
 static bool can_follow(const struct shard *old, const struct shard *new, uint32_t server)
 {
     const enum shard_role from = role_of(old, server), to = role_of(new, server);
     return old->id == new->id && old->first_slot == new->first_slot &&
-           old->last_slot == new->last_slot &&new->epoch >= old->epoch &&transitions[from][to] &&
+           old->last_slot == new->last_slot &&new->epoch >= old->epoch &&
+           (from != SHARD_NONE || to <= SHARD_FILLING) &&
            (new->epoch > old->epoch ||
             (from == to && (to != SHARD_PRIMARY || new->worker == old->worker)));
 }
@@ -470,7 +464,7 @@ void control_adopt_committed(struct control *control, uint64_t term)
     control_lease_soon(control);
     log_event(LOG_INFO, "configuration_committed", "term=%lu", term);
     int error = 0;
-    for (uint32_t i = 0; i < control->options.workers && !error; i++)
+    for (uint32_t i = 0; i < control->options->workers && !error; i++)
         error = command_push(&worker_role(control->workers[i])->inbox,
                              &(struct command){.kind = COMMAND_COMMITTED, .term = term});
     if (error)

@@ -53,12 +53,6 @@ void control_commit_close(struct control *control)
     free(control->commit_needs);
 }
 
-static void uncover(void *context, uint64_t segment)
-{
-    struct control *control = context;
-    control->commit_covers[segment] = false;
-}
-
 static uint64_t settled(const struct shard_state *shard)
 {
     return shard ? atomic_load_explicit(&shard->settled, memory_order_acquire) : 0;
@@ -72,9 +66,9 @@ static uint64_t durable(const struct shard_state *shard)
 /* G6 */
 static bool is_in_use(const struct control *control, const struct segment_meta *meta)
 {
-    if (meta->owner == OWNER_DIGEST && meta->owner_number < control->options.digests)
+    if (meta->owner == OWNER_DIGEST && meta->owner_number < control->options->digests)
         return meta->allocation >= digest_stores_from(control->digests[meta->owner_number]);
-    return meta->owner == OWNER_WORKER && meta->owner_number < control->options.workers &&
+    return meta->owner == OWNER_WORKER && meta->owner_number < control->options->workers &&
            meta->allocation >= worker_sends_from(control->workers[meta->owner_number]);
 }
 
@@ -111,7 +105,7 @@ static bool begin(struct control *control, uint64_t *wake_ns)
         wake_at(wake_ns, control->commit_look_ns);
         return false;
     }
-    control_zone_kept(control, uncover, control);
+    control_zone_uncover(control);
     atomic_store_explicit(&control->common->rows_owed, false, memory_order_relaxed);
     for (uint32_t i = 0; i < control->config->shard_count; i++)
         control->commit_needs[i] = highest_closed(control->shards[i]);

@@ -35,8 +35,8 @@ static void join(struct control *control)
     Rowan__Join body = ROWAN__JOIN__INIT;
     body.server = control->common->server;
     body.incarnation = control->common->incarnation;
-    body.workers = control->options.workers;
-    body.address = control->address;
+    body.workers = control->options->workers;
+    body.address = (char *)(uintptr_t)control->options->address;
     body.block_limit = caps->block_limit;
     body.fabric = (char *)(uintptr_t)caps->backend;
     body.data_cluster = control->data.cluster;
@@ -164,7 +164,7 @@ int control_config_hand_out(struct control *control)
     fabric_endpoint_secret(control->endpoint, control->config->secret, demands);
     if (demands && !demanded)
         control_leave_peers(control);
-    for (uint32_t i = 0; i < control->options.workers; i++) {
+    for (uint32_t i = 0; i < control->options->workers; i++) {
         struct command command = {.kind = COMMAND_CONFIG, .config = cluster_hold(control->config)};
         int error = command_push(&worker_role(control->workers[i])->inbox, &command);
         if (error) {
@@ -222,7 +222,7 @@ static void apply_config(struct control *control, struct cluster_config *config)
 {
     const struct member *self = cluster_member(config, control->common->server);
     bool valid = config->has_secret && self && self->incarnation == control->common->incarnation &&
-                 self->workers == control->options.workers;
+                 self->workers == control->options->workers;
     const struct cluster_config *known = control_config_known(control);
     if (!valid || (known && (config->term <= known->term || config->cluster != known->cluster))) {
         log_event(LOG_DEBUG, "configuration_ignored", "term=%lu", config->term);
@@ -353,7 +353,7 @@ static void cm_refused(struct control *control, int error)
 static void cm_begin(struct control *control)
 {
     const int error =
-        login_begin(&control->cm_login, control->options.cluster_key, control->cm_conn);
+        login_begin(&control->cm_login, control->options->cluster_key, control->cm_conn);
     if (error)
         cm_refused(control, error);
 }
@@ -362,7 +362,7 @@ static void cm_begin(struct control *control)
 static void cm_log_in(struct control *control, const Rowan__ControlMessage *message)
 {
     int error = 0;
-    const enum login_step step = login_go_on(&control->cm_login, control->options.cluster_key,
+    const enum login_step step = login_go_on(&control->cm_login, control->options->cluster_key,
                                              control->cm_conn, message, &error);
     if (step == LOGIN_DONE)
         cm_reached(control);
@@ -396,7 +396,7 @@ static void cm_message(struct control *control, const struct fabric_event *event
 
 void control_config_event(struct control *control, const struct fabric_event *event)
 {
-    if (event->kind == FABRIC_CONNECTED && control->options.cluster_key) {
+    if (event->kind == FABRIC_CONNECTED && control->options->cluster_key) {
         cm_begin(control);
     } else if (event->kind == FABRIC_CONNECTED) {
         cm_reached(control);

@@ -51,7 +51,7 @@ static void tell_change(struct control *control, uint64_t term, uint64_t *wake_n
     lease->holds = holds;
     lease->since_ns = control->now_ns;
     /* A write for whose refusal a client had no room needs none to begin. */
-    for (uint32_t i = 0; holds && i < control->options.workers; i++)
+    for (uint32_t i = 0; holds && i < control->options->workers; i++)
         inbox_wake(&worker_role(control->workers[i])->inbox);
 }
 
@@ -60,7 +60,7 @@ static uint32_t list_incomplete(const struct control *control,
                                 uint32_t servers[CLUSTER_MAX_MEMBERS])
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < control->options.workers * CLUSTER_MAX_MEMBERS; i++) {
+    for (uint32_t i = 0; i < control->options->workers * CLUSTER_MAX_MEMBERS; i++) {
         const uint32_t server =
             worker_incomplete(control->workers[i / CLUSTER_MAX_MEMBERS], i % CLUSTER_MAX_MEMBERS);
         bool listed = server == 0 || count == CLUSTER_MAX_MEMBERS;
@@ -107,7 +107,7 @@ static bool leave(struct control *control, uint64_t *wake_ns)
     const bool holds = granted_ns != UINT64_MAX && now_ns < granted_ns;
     if (lease->leaves_ns == 0) {
         log_event(LOG_INFO, "stopping", "lease_ms=%lu", control_lease_left_ms(control));
-        lease->leaves_ns = holds ? now_ns + control->options.stop_timeout_ns : now_ns;
+        lease->leaves_ns = holds ? now_ns + control->options->stop_timeout_ns : now_ns;
     } else if (!holds && !lease->left) {
         const uint64_t end_ns =
             now_ns + LEASES_TO_LEAVE * lease_length_ns(control_config_known(control));

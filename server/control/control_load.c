@@ -45,10 +45,10 @@ static void measure_owners(struct control *control, struct owners *owners)
     struct control_load *load = &control->load;
     *owners = (struct owners){.passed_ns = control->now_ns - load->told_ns};
     load->told_ns = control->now_ns;
-    for (uint32_t i = 0; i < control->options.workers; i++)
+    for (uint32_t i = 0; i < control->options->workers; i++)
         owners->workers[i].busy_ns =
             busy_since(worker_role(control->workers[i]), &load->worker_ns[i]);
-    for (uint32_t i = 0; i < control->options.digests; i++)
+    for (uint32_t i = 0; i < control->options->digests; i++)
         owners->digests[i].busy_ns =
             busy_since(digest_role(control->digests[i]), &load->digest_ns[i]);
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
@@ -123,7 +123,7 @@ static void report(struct control *control)
         body.n_shards++;
     }
     body.shards = pointers;
-    body.cores = control->options.reactors;
+    body.cores = control->options->reactors;
     body.free_bytes = free_bytes(control);
     if (rows && pointers) /* else the manager waits for the next */
         (void)control_message_send(control->cm_conn, 0, &CONTROL_MESSAGE(LOAD, load, &body));

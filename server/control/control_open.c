@@ -52,8 +52,8 @@ int control_open_read(struct control *control)
     if (error)
         return error;
     data->had_run = true;
-    data->rebooted = memcmp(run.boot_id, control->options.boot_id, sizeof run.boot_id) != 0;
-    data->possibly_incomplete = store_run_is_incomplete(&run, control->options.boot_id);
+    data->rebooted = memcmp(run.boot_id, control->options->boot_id, sizeof run.boot_id) != 0;
+    data->possibly_incomplete = store_run_is_incomplete(&run, control->options->boot_id);
     atomic_store_explicit(&control->common->possibly_incomplete, data->possibly_incomplete,
                           memory_order_relaxed);
     if (data->possibly_incomplete)
@@ -85,7 +85,7 @@ static bool holds_damage(const struct control *control, const struct cluster_con
     bool holds = false;
     for (uint32_t i = 0; i < config->shard_count && !holds; i++) {
         const struct shard *shard = &config->shards[i];
-        holds = (shard->primary == self || shard_has_backup(shard, self)) &&
+        holds = shard_is_full_at(shard, self) &&
                 damage_concerns(&control->verify.damage, config, shard->id);
     }
     return holds;
@@ -128,7 +128,7 @@ static struct store_identity owner(const struct control *control)
 /* One role on each reactor (server_attach): control on the first, on number n the role n + 1. */
 static uint32_t recover_parts(const struct control *control)
 {
-    const struct control_options *options = &control->options;
+    const struct server_options *options = control->options;
     const uint32_t parts =
         options->reactors < control->role_count ? options->reactors : control->role_count;
     return parts ? parts : 1;
@@ -215,7 +215,7 @@ static int write_run(struct control *control)
     struct store_run run = {.incarnation = control->common->incarnation,
                             .durability = pm->durability,
                             .possibly_incomplete = control->data.possibly_incomplete};
-    memcpy(run.boot_id, control->options.boot_id, sizeof run.boot_id);
+    memcpy(run.boot_id, control->options->boot_id, sizeof run.boot_id);
     int error = store_run_write(pm, &run);
     /* After a power loss the record of a run that fenced must not stand beside data of one that did not, nor be torn. */
     control->run_ticket = pm_sync_start(pm);

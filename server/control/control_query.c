@@ -12,14 +12,6 @@
 
 /* --- questions --- */
 
-static const struct shard *find_row(const struct control *control, uint32_t id)
-{
-    const struct shard *row = control->shards && id < STORE_SHARD_IDS
-                                  ? cluster_shard(control->config, (uint16_t)id)
-                                  : NULL;
-    return row && control->shards[row - control->config->shards] ? row : NULL;
-}
-
 /* The question, with the blocks that came with it, or room for those of the answer; NULL: no memory. */
 static struct query *copy(const struct query *question, const Rowan__StoreEntries *entries)
 {
@@ -71,7 +63,7 @@ static int ask(struct control *control, struct control_link *link, uint32_t tag,
 static int ask_checksum(struct control *control, struct control_link *link, uint32_t tag,
                         const Rowan__GetChecksum *question)
 {
-    const struct shard *row = find_row(control, question->shard);
+    const struct shard *row = control_row(control, question->shard);
     if (!row)
         return ROWAN_ENOTMINE;
     return ask(control, link, tag, row,
@@ -86,7 +78,7 @@ static int ask_trace(struct control *control, struct control_link *link, uint32_
     const int error = control_trace_question(control, link, question, &query);
     if (error)
         return error;
-    const struct shard *row = find_row(control, question->shard);
+    const struct shard *row = control_row(control, question->shard);
     return row ? ask(control, link, tag, row, &query, NULL) : ROWAN_ENOTMINE;
 }
 
@@ -94,7 +86,7 @@ static int ask_trace(struct control *control, struct control_link *link, uint32_
 static int ask_suffix(struct control *control, struct control_link *link, uint32_t tag,
                       const Rowan__GetSuffix *question)
 {
-    const struct shard *row = link->peer ? find_row(control, question->shard) : NULL;
+    const struct shard *row = link->peer ? control_row(control, question->shard) : NULL;
     if (!row || row->epoch != question->epoch || row->primary == control->common->server)
         return ROWAN_EAGAIN;
     const struct query query = {.kind = QUERY_SUFFIX,
@@ -144,7 +136,7 @@ static int ask_store(struct control *control, struct control_link *link, uint32_
     uint32_t bytes;
     if (!link->peer)
         return ROWAN_EAGAIN;
-    const struct shard *row = find_row(control, entries->shard);
+    const struct shard *row = control_row(control, entries->shard);
     if (!measure(entries, &bytes) || !measure_gone(entries)) {
         log_event(LOG_WARN, "entries_refused", "shard=%u server=%u blocks=%zu gone=%zu",
                   entries->shard, link->server, entries->n_blocks, entries->n_gone);
@@ -195,14 +187,6 @@ static bool waits_for_space(int error)
     return error == ROWAN_EAGAIN || error == ROWAN_ENOMEM;
 }
 
-static int send_failure(const struct control_link *link, uint32_t tag, int error)
-{
-    Rowan__Failure failure = ROWAN__FAILURE__INIT;
-    failure.error = error;
-    failure.detail = (char *)(uintptr_t)error_sentence(error);
-    return control_message_send(link->conn, tag, &CONTROL_MESSAGE(FAILURE, failure, &failure));
-}
-
 static bool send_refusals(struct control *control)
 {
     bool any = false;
@@ -210,7 +194,7 @@ static bool send_refusals(struct control *control)
          link = link->place.next) {
         while (link->refusal_count) {
             const struct refusal *refusal = &link->refusals[link->refusal_count - 1];
-            if (waits_for_space(send_failure(link, refusal->tag, refusal->error)))
+            if (waits_for_space(control_failure_send(link->conn, refusal->tag, refusal->error)))
                 break;
             link->refusal_count--;
             control->refusal_count--;
@@ -291,7 +275,7 @@ static int send_answer(const struct control *control, const struct query *query)
     if (!query->link)
         return 0;
     if (query->error)
-        return send_failure(query->link, query->tag, query->error);
+        return control_failure_send(query->link->conn, query->tag, query->error);
     if (query->kind == QUERY_STORE)
         return send_stored(query);
     if (query->kind == QUERY_TRACE)

@@ -13,7 +13,7 @@ void control_settled_changed(struct control *control)
     for (struct control_link *link = control->links.first; link; link = link->place.next)
         link->settled_next = 0;
     /* One that finds no memory: at the next period. */
-    for (uint32_t i = 0; i < control->options.workers; i++)
+    for (uint32_t i = 0; i < control->options->workers; i++)
         (void)command_push(&worker_role(control->workers[i])->inbox,
                            &(struct command){.kind = COMMAND_SETTLED});
 }
@@ -35,13 +35,11 @@ void control_settled_told(struct control *control, const struct control_link *li
 {
     for (size_t i = 0; i < told->n_shards; i++) {
         const Rowan__ShardSettled *is = told->shards[i];
-        const struct shard *row = control->shards && is->shard < STORE_SHARD_IDS
-                                      ? cluster_shard(control->config, (uint16_t)is->shard)
-                                      : NULL;
-        struct shard_state *shard = row ? control->shards[row - control->config->shards] : NULL;
-        if (!shard || !link->peer || row->epoch != is->epoch || row->primary != link->server ||
+        const struct shard *row = control_row(control, is->shard);
+        if (!row || !link->peer || row->epoch != is->epoch || row->primary != link->server ||
             row->worker != link->worker)
             continue;
+        struct shard_state *shard = control->shards[row - control->config->shards];
         tell_digest(control, shard, is->commit);
         if (version_epoch(is->settled) == row->epoch &&
             is->settled > atomic_load_explicit(&shard->everywhere, memory_order_relaxed))

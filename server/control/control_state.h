@@ -126,9 +126,8 @@ enum control_opening {
 
 struct control {
     struct server_common *common;
-    struct control_options options;
+    const struct server_options *options;
     struct managers managers;
-    char *address;
     struct worker **workers;
     struct digest **digests;
     struct clean *clean;
@@ -231,8 +230,11 @@ static inline uint32_t control_digest_of(const struct control *control, const st
     const struct shard *parent = cluster_parent(control->config, row);
     const struct shard_state *known =
         parent ? control->shards[parent - control->config->shards] : NULL;
-    return known ? known->digest : (parent ? parent : row)->id % control->options.digests;
+    return known ? known->digest : (parent ? parent : row)->id % control->options->digests;
 }
+
+/* The row of the shard of that number, if it is here; else NULL. */
+const struct shard *control_row(const struct control *control, uint32_t id);
 
 /* The owner of a shard that this server holds: the worker that leads it, or the digest role that applies it. */
 struct role *control_owner(struct control *control, const struct shard *row);
@@ -261,9 +263,8 @@ bool control_zone_poll(struct control *control, uint64_t *wake_ns);
 void control_zone_check_medium(struct control *control);
 void control_zone_close(struct control *control);
 
-/* Visits the segments of the backup log that are not forgotten. */
-void control_zone_kept(const struct control *control,
-                       void (*visit)(void *context, uint64_t segment), void *context);
+/* Commit covers none of the backup log that are not forgotten. */
+void control_zone_uncover(struct control *control);
 
 /* --- control_shut_out.c --- */
 
@@ -380,9 +381,6 @@ int control_trace_question(struct control *control, const struct control_link *l
 int control_trace_send(const struct control *control, const struct query *query);
 
 /* --- control_query.c --- */
-
-/* Names of keys are for who may read all of them. */
-bool control_may_see_keys(const struct control *control, const struct control_link *link);
 
 /* Those end that a server has made without the cluster's secret, when nobody asked for it. */
 void control_leave_peers(struct control *control);

@@ -33,7 +33,7 @@ static void fill_shard_status(const struct shard_state *shard, bool keys, Rowan_
 
 static void fill_counts(struct control *control, Rowan__ServerStatus *status)
 {
-    for (uint32_t i = 0; i < control->options.workers; i++) {
+    for (uint32_t i = 0; i < control->options->workers; i++) {
         const struct worker_counts *counts = worker_counts(control->workers[i]);
         status->gets += worker_operations(counts, MESSAGE_GET);
         status->puts +=
@@ -45,7 +45,7 @@ static void fill_counts(struct control *control, Rowan__ServerStatus *status)
         status->refused_logins += counter_get(&counts->refused_logins);
         status->refused_requests += counter_get(&counts->refused_requests);
     }
-    for (uint32_t i = 0; i < control->options.digests; i++) {
+    for (uint32_t i = 0; i < control->options->digests; i++) {
         status->entries_digested += digest_entries(control->digests[i]);
         status->fetches += digest_fetches(control->digests[i]);
     }
@@ -132,9 +132,9 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     status->durability = (char *)(uintptr_t)pm_durability_name(common->pm->durability);
     status->pm_backend = (char *)(uintptr_t)common->pm->backend;
     status->syncs = pm_sync_count(common->pm);
-    status->workers = control->options.workers;
-    status->digests = control->options.digests;
-    status->reactors = control->options.reactors;
+    status->workers = control->options->workers;
+    status->digests = control->options->digests;
+    status->reactors = control->options->reactors;
     status->uptime_seconds = (control->now_ns - control->start_ns) / NS_PER_S;
     if (control->recover)
         recover_progress(control->recover, &status->start_scanned, &status->start_segments);
@@ -273,14 +273,14 @@ static const struct metric status_metrics[] = {
 
 void control_status_open(struct control *control)
 {
-    role_metrics(&control->busy_ns, control->options.metrics, "control", 0);
-    metrics_add(control->options.metrics, status_metrics,
+    role_metrics(&control->busy_ns, control->options->metrics, "control", 0);
+    metrics_add(control->options->metrics, status_metrics,
                 sizeof status_metrics / sizeof status_metrics[0], control->image, "");
 }
 
 void control_status_poll(struct control *control)
 {
-    if (!metrics_asked(control->options.metrics))
+    if (!metrics_asked(control->options->metrics))
         return;
     Rowan__ServerStatus status;
     fill_status(control, &status);
@@ -289,7 +289,7 @@ void control_status_poll(struct control *control)
         memcpy(&word, (const char *)&status + i * sizeof word, sizeof word);
         counter_set(&control->image[i], word);
     }
-    metrics_answer(control->options.metrics,
+    metrics_answer(control->options->metrics,
                    status.serves ? NULL
                                  : "not ready: the server holds no lease, or has not started all "
                                    "its shards; rowan status tells more");

@@ -29,7 +29,7 @@ static int slower_first(const void *a, const void *b)
 /* NULL: no memory. */
 static struct gathered *gather(const struct control *control)
 {
-    const uint32_t workers = control->options.workers;
+    const uint32_t workers = control->options->workers;
     struct gathered *all = malloc(sizeof *all + workers * TRACE_ROWS * sizeof all->rows[0]);
     if (!all)
         return NULL;
@@ -85,7 +85,7 @@ static void tell_operation(const struct control *control, const struct traced *t
 /* Of all operations, not only those that were followed. */
 static void add_counts(const struct control *control, uint64_t *gets, uint64_t *writes)
 {
-    for (uint32_t i = 0; i < control->options.workers; i++) {
+    for (uint32_t i = 0; i < control->options->workers; i++) {
         const struct latencies *latencies = worker_counts(control->workers[i])->latencies;
         for (uint32_t type = MESSAGE_GET; type <= WORKER_KINDS; type++) {
             uint64_t *counts = type == MESSAGE_GET ? gets : writes;
@@ -114,7 +114,7 @@ void control_slow_send(struct control *control, struct control_link *link, uint3
     add_counts(control, gets, writes);
     for (uint32_t i = 0; i < LATENCIES_BUCKETS; i++)
         bounds[i] = latencies_most_ns(i);
-    for (uint32_t i = 0; i < control->options.workers; i++)
+    for (uint32_t i = 0; i < control->options->workers; i++)
         body.followed += counter_get(&worker_traces(control->workers[i])->followed);
     body.one_in = atomic_load_explicit(&control->common->trace_one_in, memory_order_relaxed);
     body.operations = list;

@@ -62,7 +62,7 @@ static uint64_t most_landing(const struct fabric_caps *caps)
 /* Of those free at the end: for a segment of each log, so that a start on a full PM serves. */
 static uint64_t kept_for_logs(const struct control *control)
 {
-    return control->options.workers + control->options.digests + 1 + STORE_CLEAN_SEGMENTS;
+    return control->options->workers + control->options->digests + 1 + STORE_CLEAN_SEGMENTS;
 }
 
 /* Segments that must be free for what is on the way. */
@@ -81,7 +81,7 @@ static uint64_t reserve(const struct control *control)
 static uint32_t depth_for(const struct control *control, uint64_t segments)
 {
     uint64_t quarter = segments / 4 < 2 ? 2 : segments / 4;
-    uint32_t asked = control->options.landing_segments;
+    uint32_t asked = control->options->landing_segments;
     return asked > quarter ? (uint32_t)quarter : asked;
 }
 
@@ -167,7 +167,7 @@ static void append(struct control *control, struct blog_segment *segment)
         control_wake_digests(control);
     } else {
         control->oldest = segment;
-        for (uint32_t i = 0; i < control->options.digests; i++) {
+        for (uint32_t i = 0; i < control->options->digests; i++) {
             const struct command command = {.kind = COMMAND_SEGMENT, .segment = segment};
             if (command_push(&digest_role(control->digests[i])->inbox, &command))
                 server_fail(control->common, ROWAN_ENOMEM, "no memory for the backup log");
@@ -216,22 +216,24 @@ void control_zone_close_segment(struct control *control, uint64_t number)
         fabric_close_segment(control->zone);
 }
 
-static void visit_list(struct blog_segment *first, bool leaving,
-                       void (*visit)(void *context, uint64_t segment), void *context)
+void control_zone_uncover(struct control *control)
 {
-    for (struct blog_segment *it = first; it;
-         it = leaving ? it->next_leaving : atomic_load_explicit(&it->next, memory_order_relaxed))
-        visit(context, it->segment);
-}
-
-void control_zone_kept(const struct control *control,
-                       void (*visit)(void *context, uint64_t segment), void *context)
-{
-    visit_list(control->oldest, false, visit, context);
-    visit_list(control->leaving, true, visit, context);
+    for (const struct blog_segment *it = control->oldest; it;
+         it = atomic_load_explicit(&it->next, memory_order_relaxed))
+        control->commit_covers[it->segment] = false;
+    for (const struct blog_segment *it = control->leaving; it; it = it->next_leaving)
+        control->commit_covers[it->segment] = false;
 }
 
 /* --- leaving --- */
+
+static void leave_oldest(struct control *control)
+{
+    struct blog_segment *old = control->oldest;
+    control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
+    old->next_leaving = control->leaving;
+    control->leaving = old;
+}
 
 /* The newest is never left: the digest roles wait in it for its successor. */
 static bool leave_digested(struct control *control)
@@ -239,15 +241,13 @@ static bool leave_digested(struct control *control)
     bool any = false;
     while (control->oldest != control->newest &&
            atomic_load_explicit(&control->oldest->digested, memory_order_acquire) ==
-               control->options.digests) {
-        struct blog_segment *old = control->oldest;
-        control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
-        old->next_leaving = control->leaving;
-        control->leaving = old;
-        atomic_store_explicit(&control->common->left, old->number, memory_order_release);
+               control->options->digests) {
+        atomic_store_explicit(&control->common->left, control->oldest->number,
+                              memory_order_release);
+        leave_oldest(control);
         any = true;
     }
-    for (uint32_t i = 0; any && i < control->options.workers; i++) /* Z4 */
+    for (uint32_t i = 0; any && i < control->options->workers; i++) /* Z4 */
         inbox_wake(&worker_role(control->workers[i])->inbox);
     return any;
 }
@@ -385,12 +385,8 @@ bool control_zone_poll(struct control *control, uint64_t *wake_ns)
 
 void control_zone_close(struct control *control)
 {
-    while (control->oldest) {
-        struct blog_segment *old = control->oldest;
-        control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
-        control_zone_free_voids(old);
-        free(old);
-    }
+    while (control->oldest)
+        leave_oldest(control);
     while (control->leaving) {
         struct blog_segment *old = control->leaving;
         control->leaving = old->next_leaving;

@@ -44,12 +44,13 @@ SERVER = {
     "server/shard": STORES | {"server/common.h"},
     "server/command.h": SHARED,
     "server/role.h": ROLES,
+    "server/options.h": BELOW,
     "server/check": BELOW | {"server/store"},
     "server/worker": OWNERS,
     "server/digest": OWNERS,
     "server/clean": OWNERS | {"server/worker"},
     "server/wear.h": STORES | {"server/common.h"},
-    "server/control": OWNERS | {"server/worker", "server/digest", "server/clean", "server/wear.h"},
+    "server/control": OWNERS | {"server/worker", "server/digest", "server/clean", "server/options.h", "server/wear.h"},
 }
 ALLOWED = {
     "proto": set(),

@@ -438,7 +438,7 @@ static void start_cm(struct sim_cluster *cluster, const char *address, struct cm
     ASSERT(!error);
     options.fabric = *fabric;
     options.coord = *coord;
-    options.incarnation = ++cluster->starts;
+    options.state.incarnation = ++cluster->starts;
     error = cm_create(&options, cm);
     ASSERT(!error);
     struct event_source source;

@@ -152,11 +152,11 @@ static bool split_some(struct nemesis *nemesis, struct cluster_config **config)
     const struct shard *shard = cluster_shard_of_slot(*config, (uint16_t)slot);
     const struct cm_plan plan = {.kind = CM_PLAN_SPLIT, .shard = shard->id, .to = slot};
     char why[CM_MAX_DETAIL_BYTES];
-    struct cluster_config *split;
     if (names_lost(nemesis, *config, shard) ||
-        split_refusal(&plan, *config, &loads, 0, why, sizeof why) ||
-        split_make(&plan, *config, &split))
+        split_refusal(&plan, *config, &loads, 0, why, sizeof why))
         return false;
+    struct cluster_config *split = split_make(&plan, *config);
+    ASSERT(split);
     cluster_release(*config);
     *config = split;
     nemesis->counts.planned++;

@@ -10,6 +10,7 @@
 #include "release.h"
 #include "test/bench/fabric/receiver.h"
 #include "test/bench/fabric/report.h"
+#include "test/lib/pm_wait.h"
 #include "test/unit/fabric/fabric_host.h"
 #include "tools/tool.h"
 

@@ -61,10 +61,10 @@ int create_manager(void)
                                            .cluster = 77,
                                            .secret = "0123456789abcde",
                                            .lease_ms = lease_ms,
-                                           .recover = recover},
+                                           .recover = recover,
+                                           .incarnation = 5},
                                  .fabric = fabric,
                                  .coord = coord,
-                                 .incarnation = 5,
                                  .failed = on_failed};
     return cm_create(&options, &manager);
 }

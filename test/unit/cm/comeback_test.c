@@ -53,7 +53,7 @@ static struct cluster_config *after(const struct cluster_config *old, uint32_t s
     static const uint8_t none[SHARDS];
     const struct fill_from from = {.old = old, .back = admitted(old, servers), .filled = none};
     struct cluster_config *config;
-    assert_int_equal(fill_make(&from, &config), ROWAN_OK);
+    config = fill_make(&from);
     return config;
 }
 

@@ -1,5 +1,6 @@
 /* failover_test.c - the configuration without members that fell silent. */
 #include "cm/failover.h"
+#include "cm/story.h"
 #include "common/base/error.h"
 #include "test/lib/unit.h"
 #include "test/unit/cm/lease_fixture.h"
@@ -78,9 +79,9 @@ TEST(full_backups_lead_the_shards_of_one_that_is_silent_and_those_that_lead_fewe
     assert_row(config, 5, rows[5], 7);
     assert_int_equal(cluster_shard(config, 0)->worker, 1); /* shard 3 is worker 0's */
     char story[200];
-    assert_true(failover_story(old, config, story, sizeof story));
+    assert_true(story_of_failover(old, config, story, sizeof story));
     assert_string_equal(story, "removed=1 kept=- promoted=3 unserved=0");
-    assert_false(failover_story(old, old, story, sizeof story));
+    assert_false(story_of_failover(old, old, story, sizeof story));
     cluster_release(config);
     cluster_release(old);
 }
@@ -112,7 +113,7 @@ TEST(the_last_full_replicas_are_kept_for_their_shards_and_for_nothing_else)
     assert_row(config, 3, (struct row){3, {0}, {0}}, 8);
     assert_row(config, 4, (struct row){3, {4}, {0}}, 8);
     char story[200];
-    failover_story(old, config, story, sizeof story);
+    story_of_failover(old, config, story, sizeof story);
     assert_string_equal(story, "removed=- kept=1,2 promoted=3 unserved=1");
 
     struct cluster_config *next = after(config, 4, 0);

@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "common/fabric/shm/shm.h"
-#include "common/pm/pm_file.h"
+#include "common/pm/pm_map.h"
 #include "test/lib/wait.h"
 #include "test/unit/fabric/host_fixture.h"
 

@@ -13,6 +13,7 @@
 
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "test/lib/pm_wait.h"
 #include "test/lib/soft_verbs.h"
 #include "test/unit/fabric/fabric_host.h"
 

@@ -2,6 +2,7 @@
  * (libpmem(7)) vouches for a file instead. libpmem reads it when it is loaded, so the program sets
  * it and starts itself again. */
 
+#include "test/lib/pm_wait.h"
 #include "test/unit/pm/pm_fixture.h"
 
 static struct pm *open_map(int create, uint64_t offset, enum pm_durability durability)

@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/pm/pm.h"
 #include "common/pm/pm_device.h"
+#include "test/lib/pm_wait.h"
 #include "test/lib/unit.h"
 
 enum { PART_BYTES = 8 << 20, PARTS_BYTES = 32 << 20 };

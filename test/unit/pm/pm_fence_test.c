@@ -3,8 +3,9 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 
-#include "common/pm/pm_file.h"
+#include "common/pm/pm_map.h"
 #include "common/reactor/reactor.h"
+#include "test/lib/pm_wait.h"
 #include "test/lib/unit.h"
 #include "test/lib/wait.h"
 #include "test/unit/pm/pm_fixture.h"

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "test/lib/fail_call.h"
+#include "test/lib/pm_wait.h"
 #include "test/lib/unit.h"
 #include "test/unit/pm/pm_fixture.h"
 

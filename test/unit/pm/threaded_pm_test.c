@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "common/pm/pm.h"
-#include "common/pm/pm_file.h"
+#include "common/pm/pm_map.h"
 #include "test/lib/temp_dir.h"
 #include "test/lib/unit.h"
 
