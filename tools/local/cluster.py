@@ -30,10 +30,6 @@ STOP_SECONDS = 15
 TELL_SECONDS = 2  # from one line about a long start to the next
 LOG_BYTES = "32M"  # of a process, half of them in the log before
 MOST_ADDRESS_BYTES = 255  # CLUSTER_MAX_ADDRESS_BYTES
-LARGEST_SERVER = 64
-MOST_REPLICAS = 7  # CLUSTER_MAX_REPLICAS
-MOST_SHARDS = 16384  # CLUSTER_MAX_SHARDS
-MOST_MANAGERS = 8  # MANAGERS_MAX
 TRIES_FOR_PORTS = 3
 # An index has no two neighbouring objects in one small page: fewer misses of the TLB, fewer faults of a start.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
@@ -154,7 +150,7 @@ def check_data(options):
 
 def check_addresses(options):
     directory = options.directory
-    longest = len(os.fsencode(f"shm:{directory}/run/s{LARGEST_SERVER}"))
+    longest = len(os.fsencode(f"shm:{directory}/run/s{settings.LARGEST_SERVER}"))
     if options.fabric == "shm" and longest > MOST_ADDRESS_BYTES:
         raise Failure(
             f"the path {directory} is too long for the addresses in it by "
@@ -250,7 +246,7 @@ def server_command(options, programs, server, place):
 
 
 def address_of(options, name, port):
-    place = f"{ports.HOST}:{port}" if settings.has_ports(options.fabric) else os.path.join(options.directory, "run", name)
+    place = ports.address(port) if settings.has_ports(options.fabric) else os.path.join(options.directory, "run", name)
     return f"{options.fabric}:{place}"
 
 
@@ -270,8 +266,7 @@ def choose_addresses(options):
     if settings.has_ports(options.fabric):
         options.port = assigned["cm"]
     addresses = {name: address_of(options, name, assigned.get(name)) for name in names}
-    addresses |= {name: f"{ports.HOST}:{assigned[name]}" for name in metrics}
-    return addresses | {name: zookeeper.address(assigned[name]) for name in zookeepers}
+    return addresses | {name: ports.address(assigned[name]) for name in metrics + zookeepers}
 
 
 def log_path(directory, name):
@@ -337,7 +332,7 @@ class Starter:
             zookeeper.write_config(self.options, name)
             self.spawn(name, zookeeper.command(self.options, name), "")
         self.wait(
-            lambda: all(ports.listens(zookeeper.client_port(self.options.addresses[name])) for name in names),
+            lambda: all(ports.listens(ports.of(self.options.addresses[name])) for name in names),
             deadline, f"ZooKeeper does not listen after {START_SECONDS} s (logs: {self.directory}/log)",
         )  # fmt: skip
         self.check_children()
@@ -352,7 +347,7 @@ class Starter:
     def cm_listens(self, name):
         """On shm its sockets are named after it."""
         if settings.has_ports(self.options.fabric):
-            return ports.listens(int(self.options.addresses[name].rpartition(":")[2]))
+            return ports.listens(ports.of(self.options.addresses[name]))
         return any(file.startswith(name + ".") for file in os.listdir(os.path.join(self.directory, "run")))
 
     def wait_until_it_serves(self, deadline):
