@@ -11,6 +11,7 @@ What lies in its directory D:
     D/s1.pm ...       the servers' persistent memory
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -79,22 +80,18 @@ class Programs:
         return [self.find("rowan"), *(["--config", settings_file] if os.path.exists(settings_file) else [])]
 
 
-class Lock:
+@contextlib.contextmanager
+def lock(directory):
     """One rowan-local at a time in a directory."""
-
-    def __init__(self, directory):
-        self.fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
         try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self.fd)
             raise Failure(f"another rowan-local is at work in {directory}; wait for it") from None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *what):
-        os.close(self.fd)
+        yield
+    finally:
+        os.close(fd)
 
 
 # --- start ---
@@ -459,7 +456,7 @@ def start(options, programs, announce):
     if not os.access(options.directory, os.W_OK | os.X_OK):
         raise Failure(f"{options.directory} is not writable")
     try:
-        with Lock(options.directory):
+        with lock(options.directory):
             if settings.read(options.directory) != options.saved:
                 raise Failure(f"another rowan-local was at work in {options.directory}; try again")
             check_directory(options)
@@ -527,7 +524,7 @@ def stop(directory):
     """Returns (how many were running, names of those that had to be killed)."""
     if not os.path.isdir(directory):
         raise Failure(f"no cluster is running in {directory}")
-    with Lock(directory):
+    with lock(directory):
         processes = require_record(directory)
         running = [one for one in processes if one.alive()]
         # Servers first: one that loses its CM has something to complain about, and a CM that loses its ZooKeeper.

@@ -65,7 +65,7 @@ def ask(options, programs):
 
 def restart(directory, word, programs):
     """The next process of a server that has ended. Returns its record."""
-    with cluster.Lock(directory):
+    with cluster.lock(directory):
         one = find(directory, word)
         options = read(directory)
         if one.alive():
@@ -111,7 +111,7 @@ def undo_add(options, programs, one, made):
 
 def add(directory, programs):
     """One more server, with the next number, until it is a member. Returns its record."""
-    with cluster.Lock(directory):
+    with cluster.lock(directory):
         options = read(directory)
         options.servers += 1
         number, name = options.servers, f"s{options.servers}"
@@ -143,7 +143,7 @@ def add(directory, programs):
 
 def remove(directory, word, programs):
     """Takes out a server that holds nothing, or does not run, and ends its process. Its number is not given again."""
-    with cluster.Lock(directory):
+    with cluster.lock(directory):
         one = find(directory, word)
         options = read(directory)
         plan(options, programs, "remove", one.server())
