@@ -124,10 +124,8 @@ static void take_configuration(struct cm_link *cm, uint32_t tag, const Rowan__Co
     if (tag == TAG_CONFIGURATION)
         answered(&cm->next_config_ns);
     cm->waiting_count = 0;
-    while (cm->waiting_count < is->n_waiting_for && cm->waiting_count < CLUSTER_MAX_MEMBERS) {
-        cm->waiting_for[cm->waiting_count] = is->waiting_for[cm->waiting_count];
-        cm->waiting_count++;
-    }
+    for (size_t i = 0; i < is->n_waiting_for && i < CLUSTER_MAX_MEMBERS; i++)
+        cm->waiting_for[cm->waiting_count++] = is->waiting_for[i];
     if (is->configuration.len == 0) {
         /* None newer than the known one; if there is none at all, the CM tells us when there is
          * one, because we asked. */
@@ -163,14 +161,10 @@ static void take_id(struct cm_link *cm, const Rowan__ClientIdIs *is)
 
 static bool says_it_leads(const Rowan__ControlMessage *message)
 {
-    switch (message->body_case) {
-    case ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS:
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS)
         return !message->configuration_is->not_leading;
-    case ROWAN__CONTROL_MESSAGE__BODY_FAILURE:
-        return message->failure->error != ROWAN_ENOTLEADING;
-    default:
-        return true;
-    }
+    return message->body_case != ROWAN__CONTROL_MESSAGE__BODY_FAILURE ||
+           message->failure->error != ROWAN_ENOTLEADING;
 }
 
 static void take_answer(struct cm_link *cm, const Rowan__ControlMessage *message)
@@ -197,27 +191,22 @@ void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
         cm->peer.broken = error == ROWAN_EFORMAT;
         return;
     }
+    const bool leads = says_it_leads(message);
+
     cm->asked_ns = 0;
-    if (says_it_leads(message))
+    if (leads)
         peer_answered(&cm->peer);
     else
         peer_break(&cm->peer, ROWAN_ENOTLEADING);
-    switch (message->body_case) {
-    case ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS:
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS)
         take_configuration(cm, tag, message->configuration_is);
-        break;
-    case ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS:
-        if (cm->wants_id && message->client_id_is->client_id)
-            take_id(cm, message->client_id_is);
-        break;
-    case ROWAN__CONTROL_MESSAGE__BODY_FAILURE:
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS && cm->wants_id &&
+             message->client_id_is->client_id)
+        take_id(cm, message->client_id_is);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE)
         /* It was asked and cannot answer now; it is asked again after a while. */
         cm->peer.error = message->failure->error;
-        break;
-    default:
-        break;
-    }
-    if (tag == TAG_QUESTION && cm->question && says_it_leads(message))
+    if (tag == TAG_QUESTION && cm->question && leads)
         take_answer(cm, message);
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_USERS_ARE && !cm->reply)
         cm->reply = message;

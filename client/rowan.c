@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/session.h"
+#include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "common/base/config.h"
 #include "common/cluster/login.h"
@@ -85,10 +86,11 @@ static int wait_ready(struct rowan *rowan, uint32_t timeout_ms)
 
         if (error)
             return error;
+        error = session_error(rowan->session);
         if (!session_ready(rowan->session) &&
-            (session_refused(rowan->session) || fabric_endpoint_error(rowan->endpoint) ||
+            (error == ROWAN_ELOGIN || fabric_endpoint_error(rowan->endpoint) ||
              clock_now_ns(rowan->clock) >= until_ns))
-            return session_error(rowan->session);
+            return error;
     }
     return 0;
 }
@@ -106,22 +108,13 @@ static int find_cm(const struct rowan_options *options, char *managers, size_t r
     return 0;
 }
 
-/* What is reserved gets a meaning some day, so nobody may come to rely on its being ignored. */
-static bool is_zero(const uint32_t *reserved, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (reserved[i])
-            return false;
-    }
-    return true;
-}
-
 static bool is_given(const char *text)
 {
     return text && *text;
 }
 
-#define RESERVED_IS_ZERO(of) is_zero((of)->reserved, sizeof(of)->reserved / sizeof(uint32_t))
+/* What is reserved gets a meaning some day, so nobody may come to rely on its being ignored. */
+#define RESERVED_IS_ZERO(of) bytes_are_zero((of)->reserved, sizeof(of)->reserved)
 
 int rowan_open(const struct rowan_options *options, struct rowan **out)
 {
@@ -139,39 +132,28 @@ int rowan_open(const struct rowan_options *options, struct rowan **out)
         return ROWAN_ENOMEM;
     rowan->clock = clock_system();
     rowan->spin_ns = options->spin_us * NS_PER_US;
-    if (is_given(options->user))
-        error = login_secret_read(&rowan->login, options->user, options->secret_file);
-    if (!error)
-        error = fabric_open(managers, NULL, &rowan->fabric);
-    if (error)
-        goto no_fabric;
-    error = fabric_endpoint_open(rowan->fabric, 0, &rowan->endpoint);
-    if (error)
-        goto no_endpoint;
-    fabric_endpoint_source(rowan->endpoint, &rowan->source);
     const struct session_options session_options = {.depth = options->depth,
                                                     .timeout_ns = options->timeout_ms * NS_PER_MS,
                                                     .login = is_given(options->user) ? &rowan->login
                                                                                      : NULL};
-    error = session_create(rowan->endpoint, managers, &session_options, &rowan->session);
-    if (error)
-        goto no_session;
-    error = wait_ready(rowan, options->open_timeout_ms);
-    if (error)
-        goto not_ready;
+    if (is_given(options->user))
+        error = login_secret_read(&rowan->login, options->user, options->secret_file);
+    if (!error)
+        error = fabric_open(managers, NULL, &rowan->fabric);
+    if (!error)
+        error = fabric_endpoint_open(rowan->fabric, 0, &rowan->endpoint);
+    if (!error)
+        error = session_create(rowan->endpoint, managers, &session_options, &rowan->session);
+    if (!error) {
+        fabric_endpoint_source(rowan->endpoint, &rowan->source);
+        error = wait_ready(rowan, options->open_timeout_ms);
+    }
+    if (error) {
+        rowan_close(rowan);
+        return error;
+    }
     *out = rowan;
     return 0;
-
-not_ready:
-    session_destroy(rowan->session);
-no_session:
-    fabric_endpoint_close(rowan->endpoint);
-no_endpoint:
-    fabric_close(rowan->fabric);
-no_fabric:
-    login_secret_fini(&rowan->login);
-    free(rowan);
-    return error;
 }
 
 void rowan_close(struct rowan *rowan)

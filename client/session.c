@@ -102,11 +102,6 @@ int session_error(const struct session *session)
     return cm->peer.error ? cm->peer.error : ROWAN_EUNREACHABLE;
 }
 
-bool session_refused(const struct session *session)
-{
-    return session->cm.peer.error == ROWAN_ELOGIN;
-}
-
 const struct cluster_config *session_config(const struct session *session)
 {
     return session->router.config;
@@ -204,7 +199,8 @@ int session_post(struct session *session, const struct session_request *request)
     return 0;
 }
 
-void session_complete(struct session *session, struct client_op *op, int status)
+/* Ends an operation; the callback runs inside. */
+static void complete(struct session *session, struct client_op *op, int status)
 {
     ASSERT(op->deadline_ns != 0); /* S1: `undated` does not point to it */
     if (op->state == OP_SENT)
@@ -349,7 +345,7 @@ static bool take_reply(struct session *session, struct worker_link *link, const 
         else if (reply.value_bytes)
             copy_short(op->room, value, reply.value_bytes);
     }
-    session_complete(session, op, status);
+    complete(session, op, status);
     return true;
 }
 
@@ -403,7 +399,7 @@ static void refuse_queue(struct session *session, struct worker_link *link)
         struct client_op *op = link->queue.first;
         if (op->unknown || op->deadline_ns == 0)
             return;
-        session_complete(session, op, ROWAN_ELOGIN);
+        complete(session, op, ROWAN_ELOGIN);
     }
 }
 
@@ -500,10 +496,10 @@ static void expire(struct session *session, uint64_t *wake_ns)
 
     while ((op = session->table.age.first) &&
            (failed || (op->deadline_ns && op->deadline_ns <= session->now_ns)))
-        session_complete(session, op,
-                         op->request->type != MESSAGE_GET && (op->unknown || op->state == OP_SENT)
-                             ? ROWAN_EUNKNOWN
-                             : unanswered);
+        complete(session, op,
+                 op->request->type != MESSAGE_GET && (op->unknown || op->state == OP_SENT)
+                     ? ROWAN_EUNKNOWN
+                     : unanswered);
     if (op && op->deadline_ns)
         wake_at(wake_ns, op->deadline_ns);
 }

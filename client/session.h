@@ -50,11 +50,8 @@ bool session_release(struct session *session);
 bool session_ready(const struct session *session);
 
 /* While not ready, why: ROWAN_ETIMEDOUT when the CM is reached and has no configuration or no client id for us yet,
- * else what it refused with, or the last attempt to reach it met. */
+ * else what it refused with, or the last attempt to reach it met. After ROWAN_ELOGIN it is of no use to wait longer. */
 int session_error(const struct session *session);
-
-/* True: it is of no use to wait longer until it is ready, because of session_error. */
-bool session_refused(const struct session *session);
 
 /* What is routed by; NULL before session_ready. */
 const struct cluster_config *session_config(const struct session *session);

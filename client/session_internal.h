@@ -44,9 +44,6 @@ static inline void session_settle(struct client_op *op)
     op->link->owed--;
 }
 
-/* session.c: ends an operation; the callback runs inside. */
-void session_complete(struct session *session, struct client_op *op, int status);
-
 /* --- retry.c --- */
 
 /* Puts an operation that is in no queue into that of the link which serves its key. */

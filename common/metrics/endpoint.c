@@ -164,41 +164,24 @@ static enum MHD_Result answer(void *of, struct MHD_Connection *connection, const
 
 /* --- opening --- */
 
-/* Into `host`, which has space for `address`, and *port. False: it is no such address. */
-static bool split_address(const char *address, char *host, const char **port)
-{
-    const char *colon = strrchr(address, ':');
-    const char *from = address, *end = colon;
-    *port = colon ? colon + 1 : address;
-    if (!colon) {
-        strcpy(host, "127.0.0.1");
-        return true;
-    }
-    if (*from == '[') {
-        from++;
-        end--;
-        if (end < from || *end != ']')
-            return false;
-    }
-    memcpy(host, from, (size_t)(end - from));
-    host[end - from] = '\0';
-    return *host != '\0';
-}
-
 /* To be freed by freeaddrinfo. Errors: ROWAN_ENOMEM, ROWAN_EADDRESS. */
 static int parse_address(const char *address, struct addrinfo **out)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC,
                                    .ai_socktype = SOCK_STREAM,
                                    .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    char *host = malloc(strlen(address) + sizeof "127.0.0.1");
-    const char *port;
+    const char *colon = strrchr(address, ':'), *port = colon ? colon + 1 : address;
+    char *host = colon ? strndup(address, (size_t)(colon - address)) : strdup("127.0.0.1");
     uint64_t number;
     if (!host)
         return ROWAN_ENOMEM;
-    const bool right = split_address(address, host, &port) &&
-                       config_parse_u64(port, &number) == 0 && number <= UINT16_MAX &&
-                       getaddrinfo(host, port, &hints, out) == 0;
+    const size_t length = strlen(host);
+    const bool in_brackets = *host == '[' && host[length - 1] == ']';
+    if (in_brackets)
+        host[length - 1] = '\0';
+    const bool right = host[in_brackets] && config_parse_u64(port, &number) == 0 &&
+                       number <= UINT16_MAX &&
+                       getaddrinfo(host + in_brackets, port, &hints, out) == 0;
     free(host);
     return right ? 0 : ROWAN_EADDRESS;
 }

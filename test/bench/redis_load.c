@@ -260,13 +260,13 @@ int main(int argc, char **argv)
     if (profile_create(settings.profile, &profile) != 0 || profile->max_value_bytes > COMMAND_BYTES)
         fail(settings.profile, "no such profile, or values too large for it");
     loading = settings.workload == LOAD;
-    zipf_init(&zipf, settings.records, ZIPF_THETA);
+    zipf_init(&zipf, settings.records);
     random_init(&draw, settings.seed);
     double seconds = run();
 
     printf("{\"operations\": %llu, \"seconds\": %.6f, \"ops_per_second\": %.1f}\n",
            (unsigned long long)operations, seconds, (double)operations / seconds);
-    profile_destroy(profile);
+    free(profile);
     config_free(&rest);
     return fflush(stdout) != 0;
 }

@@ -267,17 +267,10 @@ static bool check_device(struct doctor *doctor, const char *device)
     return usable;
 }
 
-static void check_none(struct doctor *doctor)
-{
-    struct verbs_obstacle obstacle = {0};
-
-    verbs_obstacle_no_device(*doctor->device ? doctor->device : NULL, NULL, false, &obstacle);
-    say_obstacle(doctor, VERDICT_MISSING, ON_VERBS, "rdma-device", NULL, &obstacle);
-}
-
 void check_rdma(struct doctor *doctor)
 {
     const uint32_t first = doctor->count;
+    struct verbs_obstacle obstacle = {0};
     struct host_names names;
     uint32_t checked = 0;
     bool usable = false;
@@ -291,8 +284,10 @@ void check_rdma(struct doctor *doctor)
         checked++;
         usable |= check_device(doctor, names.names[i]);
     }
-    if (!checked)
-        check_none(doctor);
+    if (!checked) {
+        verbs_obstacle_no_device(*doctor->device ? doctor->device : NULL, NULL, false, &obstacle);
+        say_obstacle(doctor, VERDICT_MISSING, ON_VERBS, "rdma-device", NULL, &obstacle);
+    }
     for (uint32_t i = first; usable && i < doctor->count; i++)
         doctor->checks[i].blocks = 0;
 }

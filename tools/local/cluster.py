@@ -11,6 +11,7 @@ What lies in its directory D:
     D/s1.pm ...       the servers' persistent memory
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -30,10 +31,6 @@ STOP_SECONDS = 15
 TELL_SECONDS = 2  # from one line about a long start to the next
 LOG_BYTES = "32M"  # of a process, half of them in the log before
 MOST_ADDRESS_BYTES = 255  # CLUSTER_MAX_ADDRESS_BYTES
-LARGEST_SERVER = 64
-MOST_REPLICAS = 7  # CLUSTER_MAX_REPLICAS
-MOST_SHARDS = 16384  # CLUSTER_MAX_SHARDS
-MOST_MANAGERS = 8  # MANAGERS_MAX
 TRIES_FOR_PORTS = 3
 # An index has no two neighbouring objects in one small page: fewer misses of the TLB, fewer faults of a start.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
@@ -83,22 +80,18 @@ class Programs:
         return [self.find("rowan"), *(["--config", settings_file] if os.path.exists(settings_file) else [])]
 
 
-class Lock:
+@contextlib.contextmanager
+def lock(directory):
     """One rowan-local at a time in a directory."""
-
-    def __init__(self, directory):
-        self.fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
         try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self.fd)
             raise Failure(f"another rowan-local is at work in {directory}; wait for it") from None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *what):
-        os.close(self.fd)
+        yield
+    finally:
+        os.close(fd)
 
 
 # --- start ---
@@ -154,7 +147,7 @@ def check_data(options):
 
 def check_addresses(options):
     directory = options.directory
-    longest = len(os.fsencode(f"shm:{directory}/run/s{LARGEST_SERVER}"))
+    longest = len(os.fsencode(f"shm:{directory}/run/s{settings.LARGEST_SERVER}"))
     if options.fabric == "shm" and longest > MOST_ADDRESS_BYTES:
         raise Failure(
             f"the path {directory} is too long for the addresses in it by "
@@ -250,7 +243,7 @@ def server_command(options, programs, server, place):
 
 
 def address_of(options, name, port):
-    place = f"{ports.HOST}:{port}" if settings.has_ports(options.fabric) else os.path.join(options.directory, "run", name)
+    place = ports.address(port) if settings.has_ports(options.fabric) else os.path.join(options.directory, "run", name)
     return f"{options.fabric}:{place}"
 
 
@@ -270,8 +263,7 @@ def choose_addresses(options):
     if settings.has_ports(options.fabric):
         options.port = assigned["cm"]
     addresses = {name: address_of(options, name, assigned.get(name)) for name in names}
-    addresses |= {name: f"{ports.HOST}:{assigned[name]}" for name in metrics}
-    return addresses | {name: zookeeper.address(assigned[name]) for name in zookeepers}
+    return addresses | {name: ports.address(assigned[name]) for name in metrics + zookeepers}
 
 
 def log_path(directory, name):
@@ -337,7 +329,7 @@ class Starter:
             zookeeper.write_config(self.options, name)
             self.spawn(name, zookeeper.command(self.options, name), "")
         self.wait(
-            lambda: all(ports.listens(zookeeper.client_port(self.options.addresses[name])) for name in names),
+            lambda: all(ports.listens(ports.of(self.options.addresses[name])) for name in names),
             deadline, f"ZooKeeper does not listen after {START_SECONDS} s (logs: {self.directory}/log)",
         )  # fmt: skip
         self.check_children()
@@ -352,7 +344,7 @@ class Starter:
     def cm_listens(self, name):
         """On shm its sockets are named after it."""
         if settings.has_ports(self.options.fabric):
-            return ports.listens(int(self.options.addresses[name].rpartition(":")[2]))
+            return ports.listens(ports.of(self.options.addresses[name]))
         return any(file.startswith(name + ".") for file in os.listdir(os.path.join(self.directory, "run")))
 
     def wait_until_it_serves(self, deadline):
@@ -464,7 +456,7 @@ def start(options, programs, announce):
     if not os.access(options.directory, os.W_OK | os.X_OK):
         raise Failure(f"{options.directory} is not writable")
     try:
-        with Lock(options.directory):
+        with lock(options.directory):
             if settings.read(options.directory) != options.saved:
                 raise Failure(f"another rowan-local was at work in {options.directory}; try again")
             check_directory(options)
@@ -532,7 +524,7 @@ def stop(directory):
     """Returns (how many were running, names of those that had to be killed)."""
     if not os.path.isdir(directory):
         raise Failure(f"no cluster is running in {directory}")
-    with Lock(directory):
+    with lock(directory):
         processes = require_record(directory)
         running = [one for one in processes if one.alive()]
         # Servers first: one that loses its CM has something to complain about, and a CM that loses its ZooKeeper.

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -11,12 +10,6 @@ import sys
 
 from . import cluster, members, memory, process, settings
 from .failure import Failure, Usage
-
-DURABILITY_MEANING = {
-    "fence": "an acknowledged write is on the medium",
-    "async": "a power loss may cost the last moments",
-    "none": "the data survives a killed process, not a crash of this machine",
-}
 
 EPILOG = """\
 Files: DIR/cm (the addresses of the CMs; `rowan` run inside DIR or with --dir DIR finds it), DIR/log,
@@ -35,72 +28,10 @@ class Parser(argparse.ArgumentParser):
         raise Usage(message + "; see rowan-local --help")
 
 
-def byte_count(text):
-    match = re.fullmatch(r"(\d+)([KMGT]?)", text)
-    if not match:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of bytes such as 512M or 4G")
-    return int(match.group(1)) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match.group(2)]
-
-
-def number(least, most):
-    def parse(text):
-        if not re.fullmatch(r"\d+", text) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"'{text}' is not a number from {least} to {most}")
-        return int(text)
-
-    return parse
-
-
-def way_to_receive(text):
-    if text == settings.NO_LONGER["verbs_receive"]:
-        raise argparse.ArgumentTypeError(settings.RECEIVE_NO_LONGER)
-    return text
-
-
-def pm_place(text):
-    path, colon, offset = text.rpartition(":")
-    if not colon:
-        return text, 0
-    return path, byte_count(offset)
-
-
-# Of start: (name, what stands for the value, how it is read, help). Where the values are words, they are settings.WORDS.
-START_OPTIONS = (
-    ("servers", "N", number(1, cluster.LARGEST_SERVER), "servers (default 3)"),
-    ("replicas", "N", number(1, cluster.MOST_REPLICAS), "copies of each shard, primary included (default 3)"),
-    ("shards", "N", number(0, cluster.MOST_SHARDS), "shards; 0: as many as fit the servers (default)"),
-    ("fabric", None, str, "network: shm; tcp on free ports of 127.0.0.1; or verbs, which is RDMA and connects over such ports "
-     "(default shm)"),
-    ("coord", None, str, "where the CM keeps the configuration: in files, or in a ZooKeeper that is started with the cluster "
-     "(default file)"),
-    ("zookeepers", "N", number(1, 7), "with --coord zookeeper: its servers (default 1)"),
-    ("managers", "N", number(1, cluster.MOST_MANAGERS), "CMs; one leads, and when it dies another one does (default 1)"),
-    ("lease-ms", "N", number(0, 60000), "milliseconds of the servers' leases, 2 or more, by which one that fails is replaced "
-     "(default 500); 0: none, and it is waited for"),
-    ("pm-bytes", "N", byte_count, "persistent memory of each server in bytes, K, M, G or T; reserved at start "
-     f"(default {memory.bytes_text(settings.DEFAULTS['pm_bytes'])}: about 13 million ZippyDB writes)"),
-    ("pm", "PATH[:OFFSET]", pm_place, "directory for the PM files, or a device or file, of which the servers take one "
-     "part after the other from OFFSET (default: DIR)"),
-    ("durability", None, str, "what an acknowledged write survives: "
-     + "; ".join(f"{word}: {text}" for word, text in DURABILITY_MEANING.items()) + " (default none)"),
-    ("verbs-device", "NAME", str, "over verbs: the RDMA device (default: found by itself)"),
-    ("verbs-receive", None, way_to_receive, "over verbs: how entries are received (default: the best that the device can)"),
-    ("checkpoints", None, str, "servers write their index to the PM now and then, so that they start sooner (default yes)"),
-    ("metrics", None, str, "CMs and servers answer Prometheus, each at a free port of 127.0.0.1; DIR/prometheus.json names them, "
-     "for its file_sd_configs (default no)"),
-    ("wear-model", None, str, "servers estimate what their writes would cost an Optane DIMM (rowan-dlwa shows it; default off)"),
-    ("workers", "N", number(1, 64), "roles of each server that serve operations (default 1)"),
-    ("digests", "N", number(1, 64), "roles of each server that index what landed (default 1)"),
-    ("reactors", "N", number(1, 64), "threads of each server (default 1)"),
-    ("landing-segments", "N", number(1, 1024), "4 MiB segments posted for landing entries (default 16)"),
-    ("clean-below", "N", number(1, 95), "per cent of live bytes below which segments are cleaned (default 75)"),
-)  # fmt: skip
-
-
 def add_start_options(parser):
-    for name, value, read, text in START_OPTIONS:
-        words = [word for word in settings.WORDS.get(name.replace("-", "_"), ()) if word]
-        parser.add_argument("--" + name, metavar=value, type=read, choices=words or None, help=text)
+    for name, _, value, read, text in settings.OPTIONS:
+        words, value = (value, None) if isinstance(value, tuple) else (None, value)
+        parser.add_argument("--" + name, metavar=value, type=read, choices=words, help=text)
     parser.add_argument(
         "--recover", action="store_true",
         help="once, where the CM has lost the configuration: it takes the newest that the servers stored "
@@ -197,7 +128,7 @@ def announce_start(options):
         f"starting {len(settings.numbers(options))} servers, {options.replicas} replicas, fabric "
         f"{options.fabric}, coordination {options.coord}, "
         f"{memory.bytes_text(options.pm_bytes)} of PM each",
-        f"durability {options.durability}: {DURABILITY_MEANING[options.durability]}",
+        f"durability {options.durability}: {settings.DURABILITY_MEANING[options.durability]}",
     )
 
 

@@ -65,7 +65,7 @@ def ask(options, programs):
 
 def restart(directory, word, programs):
     """The next process of a server that has ended. Returns its record."""
-    with cluster.Lock(directory):
+    with cluster.lock(directory):
         one = find(directory, word)
         options = read(directory)
         if one.alive():
@@ -79,8 +79,8 @@ def restart(directory, word, programs):
             )
         if "--metrics" in one.command:
             at = one.command.index("--metrics") + 1
-            if not ports.is_free(int(one.command[at].rpartition(":")[2])):
-                one.command[at] = f"{ports.HOST}:{ports.find(1)}"
+            if not ports.is_free(ports.of(one.command[at])):
+                one.command[at] = ports.address(ports.find(1))
         launch(directory, one)
         cluster.write_targets(directory)
         return one
@@ -111,12 +111,12 @@ def undo_add(options, programs, one, made):
 
 def add(directory, programs):
     """One more server, with the next number, until it is a member. Returns its record."""
-    with cluster.Lock(directory):
+    with cluster.lock(directory):
         options = read(directory)
         options.servers += 1
         number, name = options.servers, f"s{options.servers}"
-        if number > cluster.LARGEST_SERVER:
-            raise Failure(f"the largest number of a server is {cluster.LARGEST_SERVER}")
+        if number > settings.LARGEST_SERVER:
+            raise Failure(f"the largest number of a server is {settings.LARGEST_SERVER}")
         place = memory.places(options)[-1]
         made = not os.path.lexists(place[0])
         memory.check_space(options, [place])
@@ -124,7 +124,7 @@ def add(directory, programs):
         counts += [(cluster.metrics_name(name), 1)] if options.metrics == "yes" else []
         found = ports.assign(counts) if counts else {}
         options.addresses[name] = cluster.address_of(options, name, found.get(name))
-        options.addresses |= {each: f"{ports.HOST}:{port}" for each, port in found.items() if each != name}
+        options.addresses |= {each: ports.address(port) for each, port in found.items() if each != name}
         plan(options, programs, "add", number)
         settings.write(options)
         one = process.Process(
@@ -143,7 +143,7 @@ def add(directory, programs):
 
 def remove(directory, word, programs):
     """Takes out a server that holds nothing, or does not run, and ends its process. Its number is not given again."""
-    with cluster.Lock(directory):
+    with cluster.lock(directory):
         one = find(directory, word)
         options = read(directory)
         plan(options, programs, "remove", one.server())

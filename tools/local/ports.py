@@ -39,6 +39,15 @@ def is_free(port):
     return True
 
 
+def address(port):
+    """The ports that follow are its owner's, too."""
+    return f"{HOST}:{port}"
+
+
+def of(address):
+    return int(address.rpartition(":")[2])
+
+
 def listens(port):
     """Does a process listen there? Looked up, not tried: a try would be a connection that it counts."""
     with open("/proc/net/tcp", encoding="ascii") as file:

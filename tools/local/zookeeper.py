@@ -37,15 +37,6 @@ def check_installed():
         )
 
 
-def address(port):
-    """For clients; the ports that follow are its others."""
-    return f"{ports.HOST}:{port}"
-
-
-def client_port(address):
-    return int(address.rpartition(":")[2])
-
-
 def ensemble(options):
     """As rowan-cm is told."""
     return ",".join(options.addresses[name] for name in names(options)) + PATH
@@ -65,10 +56,10 @@ def write_config(options, name):
     place = folder(options, name)
     data = os.path.join(place, "data")
     os.makedirs(data, exist_ok=True)
-    text = CONFIG.format(tick=TICK_MS, data=escaped(data), port=client_port(options.addresses[name]), host=ports.HOST)
+    text = CONFIG.format(tick=TICK_MS, data=escaped(data), port=ports.of(options.addresses[name]), host=ports.HOST)
     every = names(options)
     for number, other in enumerate(every if len(every) > 1 else [], 1):
-        first = client_port(options.addresses[other]) + 1
+        first = ports.of(options.addresses[other]) + 1
         text += f"server.{number}={ports.HOST}:{first}:{first + 1}\n"
     with open(os.path.join(data, "myid"), "w", encoding="ascii") as file:
         file.write(name[1:] + "\n")
@@ -77,13 +68,9 @@ def write_config(options, name):
 
 
 def command(options, name):
-    return java(os.path.join(folder(options, name), "zoo.cfg"))
-
-
-def java(config):
     return [
         "java", "-Djava.net.preferIPv4Stack=true", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
         "-cp", f"{JAR}:{LOGGER}",
-        "org.apache.zookeeper.server.quorum.QuorumPeerMain", config,
+        "org.apache.zookeeper.server.quorum.QuorumPeerMain", os.path.join(folder(options, name), "zoo.cfg"),
     ]  # fmt: skip

@@ -13,7 +13,7 @@
 
 #include "common/base/error.h"
 
-enum { ACKED_LAYOUT = 1, READ_RECORDS = 4096 };
+enum { ACKED_LAYOUT = 1 };
 
 static const char magic[8] = {'R', 'O', 'W', 'A', 'N', 'A', 'C', 'K'};
 
@@ -83,17 +83,13 @@ static int prepare_file(int fd, const char *profile)
 int acked_open(const char *path, const char *profile, int *out)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    int error = fd < 0 ? error_from_errno(errno) : prepare_file(fd, profile);
 
-    if (fd < 0)
-        return error_from_errno(errno);
-    int error = prepare_file(fd, profile);
-
-    if (error) {
+    if (!error)
+        *out = fd;
+    else if (fd >= 0)
         close(fd);
-        return error;
-    }
-    *out = fd;
-    return 0;
+    return error;
 }
 
 int acked_append(int fd, const struct acked_record *records, uint32_t count)
@@ -122,50 +118,36 @@ static int grow(struct acked_table *table, uint64_t record)
     return 0;
 }
 
-static int apply_records(struct acked_table *table, const struct acked_record *records,
-                         size_t count)
+static int apply_record(struct acked_table *table, const struct acked_record *one)
 {
-    for (size_t i = 0; i < count; i++) {
-        const struct acked_record *one = &records[i];
-        int error = grow(table, one->record);
-        if (error)
-            return error;
-        struct acked_last *last = &table->last[one->record];
-        table->writes++;
-        table->records += last->version == 0;
-        if (one->version > last->version)
-            *last = (struct acked_last){.version = one->version, .seed = one->seed};
-    }
+    int error = grow(table, one->record);
+    if (error)
+        return error;
+    struct acked_last *last = &table->last[one->record];
+    table->writes++;
+    table->records += last->version == 0;
+    if (one->version > last->version)
+        *last = (struct acked_last){.version = one->version, .seed = one->seed};
     return 0;
-}
-
-static int load_records(FILE *file, struct acked_table *table)
-{
-    static struct acked_record records[READ_RECORDS];
-    size_t got;
-    int error = 0;
-
-    if (fseek(file, sizeof(struct acked_header), SEEK_SET) != 0)
-        return ROWAN_EIO;
-    while (!error && (got = fread(records, sizeof *records, READ_RECORDS, file)) > 0)
-        error = apply_records(table, records, got);
-    if (!error && ferror(file))
-        error = ROWAN_EIO;
-    return error;
 }
 
 int acked_load(const char *path, struct acked_table *out)
 {
     struct acked_table table = {0};
     struct acked_header header;
+    struct acked_record record;
     FILE *file = fopen(path, "rbe");
 
     if (!file)
         return errno == ENOENT ? ROWAN_ENOTFOUND : error_from_errno(errno);
     int error = read_header(fileno(file), &header);
 
-    if (!error)
-        error = load_records(file, &table);
+    if (!error && fseek(file, sizeof header, SEEK_SET) != 0)
+        error = ROWAN_EIO;
+    while (!error && fread(&record, sizeof record, 1, file) == 1)
+        error = apply_record(&table, &record);
+    if (!error && ferror(file))
+        error = ROWAN_EIO;
     fclose(file);
     if (error) {
         acked_free(&table);

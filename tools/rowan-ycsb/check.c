@@ -113,7 +113,7 @@ static void checker_close(struct checker *checker)
     free(checker->values);
     free(checker->of);
     free(checker->ops);
-    profile_destroy(checker->profile);
+    free(checker->profile);
     acked_free(&checker->table);
 }
 

@@ -34,7 +34,7 @@ static uint64_t latest(struct chooser *chooser, struct random *random)
     uint64_t count = choice->records + inserted;
 
     if (count - chooser->latest.count > chooser->latest.count / GROWTH)
-        zipf_grow(&chooser->latest, count, ZIPF_THETA);
+        zipf_grow(&chooser->latest, count);
     uint64_t age = zipf_rank(&chooser->latest, random_unit(random));
 
     if (age < inserted)

@@ -79,7 +79,7 @@ static int command_run(struct settings *settings)
     settings_session(settings, &options.session);
     if (code == EXIT_DONE)
         code = run_prepared(settings, &options);
-    profile_destroy(profile);
+    free(profile);
     return code;
 }
 

@@ -33,8 +33,7 @@ static const struct config_key keys[] = {
     ADMIN_ACCESS_KEYS(FIELD(access)),
     {"workload", CONFIG_STRING, FIELD(workload), "", 0, 0, NULL,
      "load (each record once), a (50 % writes), b (5 % writes), c (reads), d (5 % inserts, reads "
-     "of "
-     "the latest) or f (50 % read-modify-writes); required"},
+     "of the latest) or f (50 % read-modify-writes); required"},
     {"profile", CONFIG_STRING, FIELD(profile), "zippydb", 0, 0, NULL,
      "sizes of objects: zippydb, up2x, udb, or fixed:N (keys of 16 bytes, values of N)"},
     {"records", CONFIG_U64, FIELD(records), "1000000", 1, WORKLOAD_MAX_RECORDS, NULL,
@@ -154,7 +153,7 @@ static int apply_choice(const struct settings *settings, const struct workload *
     if (out->hot_moves_ns && (out->by == CHOOSE_UNIFORM || out->by == CHOOSE_LATEST))
         return tool_usage("--hot-moves-ms is for the distributions zipfian and hotspot");
     if (!workload->load && (out->by == CHOOSE_ZIPFIAN || out->by == CHOOSE_LATEST))
-        zipf_init(&out->zipf, settings->records, ZIPF_THETA);
+        zipf_init(&out->zipf, settings->records);
     return EXIT_DONE;
 }
 

@@ -111,11 +111,6 @@ int profile_create(const char *name, struct profile **out)
     return 0;
 }
 
-void profile_destroy(struct profile *profile)
-{
-    free(profile);
-}
-
 uint32_t workload_key(const struct profile *profile, uint64_t record, char *out)
 {
     static const char digits[] = "0123456789abcdefghijklmnopqrstuv";

@@ -29,9 +29,8 @@ struct profile {
  * FAST '20, table 2, p. 215), or "fixed:N" (keys of 16 bytes, values of N). The figures were compared with
  * a transcription of that table, not with the paper itself; the sums of the means are also those that
  * the Rowan paper quotes. That sizes are distributed normally is our assumption. The mean is that of
- * the paper also where sizes below the least are cut off. Errors: ROWAN_EINVALID, ROWAN_ENOMEM. */
+ * the paper also where sizes below the least are cut off. Freed with free(). Errors: ROWAN_EINVALID, ROWAN_ENOMEM. */
 int profile_create(const char *name, struct profile **out);
-void profile_destroy(struct profile *profile);
 
 /* The key of a record: text, unique, at most WORKLOAD_MAX_KEY_BYTES. Returns its bytes. */
 uint32_t workload_key(const struct profile *profile, uint64_t record, char *out);

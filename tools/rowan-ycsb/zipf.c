@@ -13,8 +13,9 @@ enum {
 #define FNV_PRIME  UINT64_C(0x100000001b3)
 
 /* The sum for i of from + 1 to `to`. */
-static double further(double from, double to, double theta)
+static double further(double from, double to)
 {
+    const double theta = ZIPF_THETA;
     double integral = (pow(to, 1 - theta) - pow(from, 1 - theta)) / (1 - theta);
     double ends = (pow(to, -theta) - pow(from, -theta)) / 2;
     double slopes = theta * (pow(from, -theta - 1) - pow(to, -theta - 1)) / 12;
@@ -22,18 +23,20 @@ static double further(double from, double to, double theta)
     return integral + ends + slopes;
 }
 
-double zipf_zeta(uint64_t count, double theta)
+/* The sum for i of 1 to count. */
+static double zeta(uint64_t count)
 {
     uint64_t exact = count < EXACT_TERMS ? count : EXACT_TERMS;
     double sum = 0;
 
     for (uint64_t i = exact; i > 0; i--) /* small terms first */
-        sum += pow((double)i, -theta);
-    return count == exact ? sum : sum + further((double)exact, (double)count, theta);
+        sum += pow((double)i, -ZIPF_THETA);
+    return count == exact ? sum : sum + further((double)exact, (double)count);
 }
 
-static void fit(struct zipf *zipf, uint64_t count, double zetan, double theta)
+static void fit(struct zipf *zipf, uint64_t count, double zetan)
 {
+    const double theta = ZIPF_THETA;
     double zeta2 = 1 + pow(0.5, theta);
 
     *zipf =
@@ -42,17 +45,17 @@ static void fit(struct zipf *zipf, uint64_t count, double zetan, double theta)
         zipf->eta = (1 - pow(2 / (double)count, 1 - theta)) / (1 - zeta2 / zetan);
 }
 
-void zipf_init(struct zipf *zipf, uint64_t count, double theta)
+void zipf_init(struct zipf *zipf, uint64_t count)
 {
-    fit(zipf, count, zipf_zeta(count, theta), theta);
+    fit(zipf, count, zeta(count));
 }
 
-void zipf_grow(struct zipf *zipf, uint64_t count, double theta)
+void zipf_grow(struct zipf *zipf, uint64_t count)
 {
     if (zipf->count < NEAR_TERMS)
-        zipf_init(zipf, count, theta);
+        zipf_init(zipf, count);
     else
-        fit(zipf, count, zipf->zetan + further((double)zipf->count, (double)count, theta), theta);
+        fit(zipf, count, zipf->zetan + further((double)zipf->count, (double)count));
 }
 
 uint64_t zipf_rank(const struct zipf *zipf, double unit)

@@ -10,19 +10,16 @@
 
 struct zipf {
     uint64_t count;
-    double zetan; /* the sum of 1 / i^theta for i of 1 to count */
+    double zetan; /* the sum of 1 / i^ZIPF_THETA for i of 1 to count */
     double alpha;
     double eta;
     double second; /* below it, times zetan, lie the first two ranks */
 };
 
-void zipf_init(struct zipf *zipf, uint64_t count, double theta);
+void zipf_init(struct zipf *zipf, uint64_t count);
 
 /* The same with more ranks, from the sum of those that there were: a few powers. */
-void zipf_grow(struct zipf *zipf, uint64_t count, double theta);
-
-/* The sum of 1 / i^theta for i of 1 to count. */
-double zipf_zeta(uint64_t count, double theta);
+void zipf_grow(struct zipf *zipf, uint64_t count);
 
 /* The rank (0 is the most frequent) of a draw, `unit` being uniform in [0, 1). */
 uint64_t zipf_rank(const struct zipf *zipf, double unit);

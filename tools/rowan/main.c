@@ -22,8 +22,7 @@ static const struct config_key keys[] = {
      "but for status, shards and verify"},
     {"wait", CONFIG_BOOL, FIELD(wait), "no", 0, 0, NULL,
      "drain, move, split: until that is over; shards: until each has all its replicas and is "
-     "served; with "
-     "progress on standard error"},
+     "served; with progress on standard error"},
     {"interval", CONFIG_STRING, FIELD(interval), "1", 0, 0, NULL,
      "top: seconds from one frame to the next, from 0.1 on"},
     {"frames", CONFIG_U64, FIELD(frames), "0", 0, UINT64_C(1) << 40, NULL,

@@ -14,13 +14,8 @@ struct share share_of(const struct cluster_config *config, uint32_t server)
         share.backs += shard_has_backup(&config->shards[i], server);
         share.fills += shard_has_filling(&config->shards[i], server);
     }
+    share.all = share.leads + share.backs + share.fills;
     return share;
-}
-
-static bool holds_any(const struct cluster_config *config, uint32_t server)
-{
-    const struct share share = share_of(config, server);
-    return share.leads + share.backs + share.fills > 0;
 }
 
 /* Until it holds nothing, or is not drained any more. */
@@ -29,7 +24,7 @@ static bool is_draining(const struct cluster_config *config, const Rowan__Plan *
     const struct share share = share_of(config, plan->server);
     snprintf(line, COMMAND_LINE_BYTES, "drain: server %u leads %u shards and backs %u",
              plan->server, share.leads, share.backs);
-    return holds_any(config, plan->server) && !cluster_wants(config, plan->server);
+    return share.all > 0 && !cluster_wants(config, plan->server);
 }
 
 static int print_outcome(const struct cluster_config *config, const Rowan__Plan *plan, bool json)
@@ -45,7 +40,7 @@ static int print_outcome(const struct cluster_config *config, const Rowan__Plan 
     if (!member)
         printf("server %u is no member of the cluster%s\n", server,
                wanted ? " yet: start it" : ", and may be none");
-    else if (!wanted && !holds_any(config, server))
+    else if (!wanted && share.all == 0)
         printf("server %u is drained: rowan remove %u takes it out of the cluster\n", server,
                server);
     else

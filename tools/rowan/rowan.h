@@ -41,7 +41,7 @@ int command_wait_whole(const struct rowan_settings *settings, const char *comman
 
 /* Shards that a server leads, is a full backup of, or fills. */
 struct share {
-    uint32_t leads, backs, fills;
+    uint32_t leads, backs, fills, all;
 };
 struct share share_of(const struct cluster_config *config, uint32_t server);
 

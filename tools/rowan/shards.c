@@ -97,10 +97,8 @@ static int print_shards(const struct view *view)
         printf("\n");
     }
     printf("\nLoad: of its primary's cores. Commit: every version up to it, written EPOCH.NUMBER, "
-           "is on all replicas. Settled: "
-           "what is\nat or below it, and in no segment, is dead. Missing at: backups that never "
-           "got some "
-           "committed versions,\nand are fetching them.\n");
+           "is on all replicas. Settled: what is\nat or below it, and in no segment, is dead. "
+           "Missing at: backups that never got some committed versions,\nand are fetching them.\n");
     return EXIT_DONE;
 }
 

@@ -87,11 +87,9 @@ static int print_rows(const struct row *rows, size_t count)
                key_of(operation, key));
     }
     printf("\nAll times count from when a server took the request, in microseconds. Queue: until "
-           "it was begun; "
-           "log: until it was durable there; backups: until it had landed at that server; index: "
-           "until it was "
-           "visible; total: until it was answered. Of each worker the slowest of this minute and "
-           "the one before.\n");
+           "it was begun; log: until it was durable there; backups: until it had landed at that "
+           "server; index: until it was visible; total: until it was answered. Of each worker the "
+           "slowest of this minute and the one before.\n");
     return EXIT_DONE;
 }
 

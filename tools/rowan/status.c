@@ -143,17 +143,15 @@ static int print_status(const struct view *view, const struct counts *counts)
     }
     printf(
         "\nLoad: processor time for its shards, in cores, over the last half second. A segment has "
-        "4 MiB. Committed: segments that are full, and all in them is on all "
-        "replicas. Live: entries that the index names; dead: the rest of full segments. Cleaned: "
-        "segments made free again. W-amp: bytes written into PM, by cleaning and zeroing too, "
-        "for each byte of a write, in whole segments. Device: bytes that an Optane DIMM would "
-        "write to its "
-        "media for each of those, by its model (off: wear-model is; rowan-dlwa shows more). "
-        "Objects: index items of all replicas that "
-        "the server holds, deleted keys included. Tombstones: deleted keys; they go when all "
-        "replicas "
-        "have closed the segments that hold them, and no older version is left. Lease ms: how long "
-        "the server may go on answering clients, if nobody renews its lease.\n");
+        "4 MiB. Committed: segments that are full, and all in them is on all replicas. Live: "
+        "entries that the index names; dead: the rest of full segments. Cleaned: segments made "
+        "free again. W-amp: bytes written into PM, by cleaning and zeroing too, for each byte of a "
+        "write, in whole segments. Device: bytes that an Optane DIMM would write to its media for "
+        "each of those, by its model (off: wear-model is; rowan-dlwa shows more). Objects: index "
+        "items of all replicas that the server holds, deleted keys included. Tombstones: deleted "
+        "keys; they go when all replicas have closed the segments that hold them, and no older "
+        "version is left. Lease ms: how long the server may go on answering clients, if nobody "
+        "renews its lease.\n");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error && call->reply->server_status->damaged_places > 0)

@@ -57,20 +57,20 @@ static struct seen *find_seen(struct top *top, uint32_t server)
     return oldest;
 }
 
-static uint64_t rate(uint64_t now, uint64_t before, uint64_t ns)
+static uint64_t grown(uint64_t now, uint64_t before)
 {
-    const uint64_t more = now >= before ? now - before : now;
-    return ns ? (uint64_t)((double)more * (double)NS_PER_S / (double)ns) : 0;
+    return now >= before ? now - before : now;
 }
 
 static void note_counters(struct seen *seen, const Rowan__ServerStatus *status, uint64_t now_ns)
 {
     const uint64_t now[RATES] = {status->puts, status->gets, status->deletes};
     const bool again = seen->incarnation == status->incarnation;
-    const uint64_t ns =
-        seen->at_ns ? now_ns - seen->at_ns : 0; /* 0: there is nothing to compare with */
+    const double seconds = (double)(now_ns - seen->at_ns) / (double)NS_PER_S;
     for (int i = 0; i < RATES; i++) {
-        seen->rates[i] = rate(now[i], again ? seen->counters[i] : 0, ns);
+        if (seen->at_ns) /* else there is nothing to compare with */
+            seen->rates[i] =
+                (uint64_t)((double)grown(now[i], again ? seen->counters[i] : 0) / seconds);
         seen->counters[i] = now[i];
     }
     seen->incarnation = status->incarnation;
@@ -92,10 +92,9 @@ static void note_latencies(struct top *top, struct seen *seen, const Rowan__Slow
     memcpy(top->bounds, are->latency_ns, count * sizeof *are->latency_ns);
     for (int kind = 0; kind < TIMED; kind++) {
         for (size_t i = 0; i < count; i++) {
-            const uint64_t before = seen->counts[kind][i];
-            const uint64_t more = now[kind][i] >= before ? now[kind][i] - before : now[kind][i];
-            top->counts[kind][i] += first ? 0 : more;
-            top->all[kind] += first ? 0 : more;
+            const uint64_t more = first ? 0 : grown(now[kind][i], seen->counts[kind][i]);
+            top->counts[kind][i] += more;
+            top->all[kind] += more;
             seen->counts[kind][i] = now[kind][i];
         }
     }

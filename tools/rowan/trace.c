@@ -57,18 +57,11 @@ static uint32_t count(const struct trace *trace, enum verdict verdict)
 
 static const char *verdict_text(enum verdict verdict, const Rowan__TraceIs *is)
 {
-    switch (verdict) {
-    case SAME:
+    if (verdict == SAME)
         return is->found ? "newest" : "none";
-    case GONE:
-        return "tombstone is gone";
-    case BEHIND:
+    if (verdict == BEHIND)
         return is->primary ? "not completed yet" : "not digested yet";
-    case DAMAGED:
-        return "damaged";
-    default:
-        return "differs";
-    }
+    return verdict == GONE ? "tombstone is gone" : verdict == DAMAGED ? "damaged" : "differs";
 }
 
 /* --- asking --- */

@@ -72,12 +72,12 @@ TEST(a_sum_that_grew_is_that_of_all_ranks)
     struct zipf grown, whole;
     uint64_t count = 1;
 
-    zipf_init(&grown, count, ZIPF_THETA);
+    zipf_init(&grown, count);
     while (count < 300000) {
         count += count / 50 + 1;
-        zipf_grow(&grown, count, ZIPF_THETA);
+        zipf_grow(&grown, count);
     }
-    zipf_init(&whole, count, ZIPF_THETA);
+    zipf_init(&whole, count);
     assert_int_equal(grown.count, count);
     assert_true(fabs(grown.zetan - whole.zetan) < 1e-7);
     assert_true(fabs(grown.eta - whole.eta) < 1e-7);
@@ -89,7 +89,7 @@ TEST(the_latest_are_drawn_by_their_age)
     struct chooser chooser;
     uint64_t record;
 
-    zipf_init(&choice.zipf, RECORDS, ZIPF_THETA);
+    zipf_init(&choice.zipf, RECORDS);
     choice.inserts = inserts_create(RECORDS, 1, WORKLOAD_MAX_RECORDS);
     chooser_init(&chooser, &choice);
     draw(&chooser, 0, RECORDS);
@@ -113,7 +113,7 @@ TEST(a_record_is_drawn_only_when_its_insert_and_all_before_are_acknowledged)
     struct chooser chooser;
     uint64_t records[3];
 
-    zipf_init(&choice.zipf, RECORDS, ZIPF_THETA);
+    zipf_init(&choice.zipf, RECORDS);
     choice.inserts = inserts_create(RECORDS + 1, 4, WORKLOAD_MAX_RECORDS); /* the second of four */
     chooser_init(&chooser, &choice);
     for (uint64_t i = 0; i < 3; i++) {
@@ -231,7 +231,7 @@ TEST(the_hottest_record_of_zipf_moves_and_lanes_agree_on_it)
     struct choice choice = {.records = RECORDS, .hot_moves_ns = 1000, .seed = 3};
     struct chooser first, second;
 
-    zipf_init(&choice.zipf, RECORDS, ZIPF_THETA);
+    zipf_init(&choice.zipf, RECORDS);
     chooser_init(&first, &choice);
     chooser_init(&second, &choice);
     draw(&first, 0, RECORDS);
