@@ -90,7 +90,7 @@ struct zone;
 
 /* What a backend does its own way. */
 struct conn_backend {
-    /* Of an endpoint. open: what is its own; listens. Errors: of fabric_endpoint_open. leave: its connections end next.
+    /* Of an endpoint. open: what is its own; listens (listen_fd). Errors: of fabric_endpoint_open. leave: its connections end next.
      * free: what `open` made, also after it failed. */
     size_t endpoint_bytes, conn_bytes;
     uint32_t most_conns;
@@ -154,9 +154,9 @@ struct endpoint {
     struct zone *zone; /* NULL: there is none */
     uint32_t block_limit;
     uint32_t index;
-    int epoll_fd;       /* what a reactor sleeps on */
-    int timer_fd;       /* watched with the tag ENDPOINT_TIMER */
-    int listen_fd;      /* -1: none; tag ENDPOINT_LISTENER, edge-triggered */
+    int epoll_fd; /* what a reactor sleeps on */
+    int timer_fd; /* watched with the tag ENDPOINT_TIMER */
+    int listen_fd; /* the backend's; -1: none; watched with the tag ENDPOINT_LISTENER, edge-triggered */
     bool listen_ready;  /* there may be somebody to accept; the backend sets it */
     bool listen_paused; /* out of descriptors */
     uint64_t paused_ns;
