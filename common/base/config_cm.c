@@ -1,11 +1,9 @@
 /* The one file of a rowan-local directory that programs read: where the CM is. It holds the address
  * and perhaps a newline. */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/config.h"
 #include "common/base/error.h"
@@ -13,22 +11,21 @@
 int config_read_cm(const char *directory, char *out, size_t out_bytes)
 {
     char path[PATH_MAX];
-    char text[PATH_MAX];
+    char text[PATH_MAX] = "";
     int length = snprintf(path, sizeof(path), "%s/cm", directory);
 
     if (length < 0 || (size_t)length >= sizeof(path))
         return ROWAN_EINVALID;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    FILE *file = fopen(path, "re");
 
-    if (fd < 0)
-        return errno == ENOENT || errno == ENOTDIR ? ROWAN_ENOTFOUND : error_from_errno(errno);
-    ssize_t got = read(fd, text, sizeof(text) - 1);
-    int error = got < 0 ? error_from_errno(errno) : 0;
+    if (file == NULL)
+        return errno == ENOTDIR ? ROWAN_ENOTFOUND : error_from_errno(errno);
+    int error =
+        fgets(text, sizeof(text), file) == NULL && ferror(file) ? error_from_errno(errno) : 0;
 
-    close(fd);
+    fclose(file);
     if (error)
         return error;
-    text[got] = 0;
     size_t bytes = strcspn(text, "\r\n");
 
     if (bytes == 0 || bytes >= out_bytes)

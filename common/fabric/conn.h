@@ -21,10 +21,58 @@
 #define FABRIC_CONN_H
 
 #include "common/base/clock.h"
+#include "common/base/error.h"
 #include "common/base/list.h"
 #include "common/fabric/fabric.h"
-#include "common/fabric/regions.h"
 #include "common/pm/pm_tap.h"
+
+/* --- registered memory: which bytes of this process may be sent from or landed in --- */
+
+enum { REGIONS_MAX = 16 /* of a fabric */ };
+
+struct region {
+    const uint8_t *base;
+    uint64_t bytes;
+    uint32_t key; /* verbs: the device's name for it */
+};
+
+/* All 0 at start; filled before endpoints use it, then read by
+ * all threads. */
+struct regions {
+    uint32_t count;
+    struct region all[REGIONS_MAX];
+};
+
+/* Whether all of [data, data + bytes) lies in [base, base + held_bytes). */
+static inline bool region_holds(const uint8_t *base, uint64_t held_bytes, const void *data,
+                                uint64_t bytes)
+{
+    const uintptr_t offset = (uintptr_t)data - (uintptr_t)base; /* may wrap: too big */
+
+    return offset <= held_bytes && bytes <= held_bytes - offset;
+}
+
+/* Errors: ROWAN_ETOOMANY. */
+static inline int regions_add(struct regions *regions, const struct pm *pm)
+{
+    if (regions->count == REGIONS_MAX)
+        return ROWAN_ETOOMANY;
+    regions->all[regions->count++] = (struct region){.base = pm->base, .bytes = pm->bytes};
+    return 0;
+}
+
+/* The one that all of [data, data + bytes) lies in; NULL: none. */
+static inline const struct region *regions_find(const struct regions *regions, const void *data,
+                                                uint64_t bytes)
+{
+    for (uint32_t i = 0; i < regions->count; i++) {
+        if (region_holds(regions->all[i].base, regions->all[i].bytes, data, bytes))
+            return &regions->all[i];
+    }
+    return NULL;
+}
+
+/* --- connections --- */
 
 enum conn_state {
     CONN_CONNECTING, /* active: the peer is being reached; tcp: and greeted */
@@ -90,7 +138,7 @@ struct zone;
 
 /* What a backend does its own way. */
 struct conn_backend {
-    /* Of an endpoint. open: what is its own; listens. Errors: of fabric_endpoint_open. leave: its connections end next.
+    /* Of an endpoint. open: what is its own; listens (listen_fd). Errors: of fabric_endpoint_open. leave: its connections end next.
      * free: what `open` made, also after it failed. */
     size_t endpoint_bytes, conn_bytes;
     uint32_t most_conns;
@@ -154,9 +202,9 @@ struct endpoint {
     struct zone *zone; /* NULL: there is none */
     uint32_t block_limit;
     uint32_t index;
-    int epoll_fd;       /* what a reactor sleeps on */
-    int timer_fd;       /* watched with the tag ENDPOINT_TIMER */
-    int listen_fd;      /* -1: none; tag ENDPOINT_LISTENER, edge-triggered */
+    int epoll_fd; /* what a reactor sleeps on */
+    int timer_fd; /* watched with the tag ENDPOINT_TIMER */
+    int listen_fd; /* the backend's; -1: none; watched with the tag ENDPOINT_LISTENER, edge-triggered */
     bool listen_ready;  /* there may be somebody to accept; the backend sets it */
     bool listen_paused; /* out of descriptors */
     uint64_t paused_ns;

@@ -114,6 +114,9 @@ int endpoint_open(struct fabric *base, uint32_t index, struct fabric_endpoint **
                             : ROWAN_ENOMEM;
     if (!error) {
         error = fabric->backend->open(endpoint);
+        if (!error && endpoint->listen_fd >= 0)
+            error =
+                endpoint_watch(endpoint, endpoint->listen_fd, EPOLLIN | EPOLLET, ENDPOINT_LISTENER);
         if (error)
             fabric->backend->free(endpoint);
     }

@@ -76,7 +76,7 @@ enum {
 
 enum fabric_kind { FABRIC_CLIENT = 1, FABRIC_SERVER = 2, FABRIC_CM = 3 };
 
-/* Who a process is: carried by the handshake of every connection. */
+/* Who a process is: carried by the handshake of every connection, as it lies here (greeting.h). */
 struct fabric_identity {
     uint64_t cluster; /* 0: not known yet (a client or server that asks a CM) */
     uint64_t term;    /* of the configuration the process holds */

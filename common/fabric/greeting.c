@@ -21,30 +21,12 @@ int greeting_choose(const char *what, struct greeting_layouts ours, struct greet
     return 0;
 }
 
-struct greeting_identity greeting_pack(const struct fabric_identity *identity)
-{
-    return (struct greeting_identity){.cluster = identity->cluster,
-                                      .term = identity->term,
-                                      .incarnation = identity->incarnation,
-                                      .id = identity->id,
-                                      .role = identity->role,
-                                      .kind = identity->kind,
-                                      .lowest_message = identity->messages.lowest,
-                                      .highest_message = identity->messages.highest};
-}
-
-int greeting_unpack(const struct fabric_endpoint *endpoint, const struct greeting_identity *wire,
+int greeting_unpack(const struct fabric_endpoint *endpoint, const struct fabric_identity *wire,
                     struct fabric_identity *out)
 {
     if (wire->kind > FABRIC_CM)
         return ROWAN_EFORMAT;
-    *out = (struct fabric_identity){.cluster = wire->cluster,
-                                    .term = wire->term,
-                                    .incarnation = wire->incarnation,
-                                    .id = wire->id,
-                                    .role = wire->role,
-                                    .kind = (enum fabric_kind)wire->kind,
-                                    .messages = {wire->lowest_message, wire->highest_message}};
+    *out = *wire;
     return fabric_layout(endpoint, out) ? 0 : ROWAN_EINCOMPATIBLE;
 }
 

@@ -14,17 +14,12 @@ struct greeting_layouts {
     uint32_t lowest, highest;
 };
 
-struct greeting_identity {
-    uint64_t cluster;
-    uint64_t term;
-    uint64_t incarnation;
-    uint32_t id;
-    uint32_t role;
-    uint32_t kind; /* enum fabric_kind; 0: of an acceptor that does not know yet who it is */
-    uint16_t lowest_message, highest_message; /* layouts of messages that it speaks */
-};
-
-static_assert(sizeof(struct greeting_layouts) == 8 && sizeof(struct greeting_identity) == 40,
+/* Who speaks is told by a struct fabric_identity as it lies in memory; `kind` is 0 of an acceptor that does not know yet
+ * who it is. */
+static_assert(sizeof(struct greeting_layouts) == 8 && sizeof(struct fabric_identity) == 40 &&
+                  offsetof(struct fabric_identity, id) == 24 &&
+                  offsetof(struct fabric_identity, kind) == 32 &&
+                  offsetof(struct fabric_identity, messages) == 36,
               "wire layout");
 
 /* greeting_choose: the highest layout that both sides speak; both find the same. `what`: of which bytes, for the log.
@@ -32,10 +27,8 @@ static_assert(sizeof(struct greeting_layouts) == 8 && sizeof(struct greeting_ide
 int greeting_choose(const char *what, struct greeting_layouts ours, struct greeting_layouts theirs,
                     uint32_t *out);
 
-struct greeting_identity greeting_pack(const struct fabric_identity *identity);
-
 /* Errors: ROWAN_EFORMAT (of no kind that we know), EINCOMPATIBLE (no layout of messages in common with `endpoint`). */
-int greeting_unpack(const struct fabric_endpoint *endpoint, const struct greeting_identity *wire,
+int greeting_unpack(const struct fabric_endpoint *endpoint, const struct fabric_identity *wire,
                     struct fabric_identity *out);
 
 /* Why the peer refuses, as its greeting says: a code of ours, or that is nonsense. */

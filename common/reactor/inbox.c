@@ -20,11 +20,7 @@ int inbox_init(struct inbox *inbox, uint32_t capacity)
     items = calloc(capacity, sizeof(*items));
     if (items == NULL)
         return ROWAN_ENOMEM;
-    inbox->ring.items = items;
-    inbox->ring.mask = capacity - 1;
-    inbox->reactor = NULL;
-    atomic_init(&inbox->ring.head, 0);
-    atomic_init(&inbox->ring.tail, 0);
+    *inbox = (struct inbox){.ring = {.mask = capacity - 1, .items = items}};
     return 0;
 }
 

@@ -59,15 +59,13 @@ static inline bool raw_is_closed(int fd)
 
 static inline struct tcp_greeting raw_hello(uint32_t id, uint64_t token)
 {
-    return (struct tcp_greeting){.magic = TCP_MAGIC,
-                                 .layouts = {VERSION_TCP_LOWEST, VERSION_TCP_HIGHEST},
-                                 .kind = token ? GREETING_BLOCKS : GREETING_MESSAGES,
-                                 .token = token,
-                                 .identity = {.cluster = 7,
-                                              .id = id,
-                                              .kind = FABRIC_SERVER,
-                                              .lowest_message = VERSION_MESSAGES_LOWEST,
-                                              .highest_message = VERSION_MESSAGES_HIGHEST}};
+    return (struct tcp_greeting){
+        .magic = TCP_MAGIC,
+        .layouts = {VERSION_TCP_LOWEST, VERSION_TCP_HIGHEST},
+        .kind = token ? GREETING_BLOCKS : GREETING_MESSAGES,
+        .token = token,
+        .identity = {
+            .cluster = 7, .id = id, .kind = FABRIC_SERVER, .messages = VERSION_RANGE(MESSAGES)}};
 }
 
 /* Writes a message with its head; the bytes it took. */

@@ -217,57 +217,45 @@ void mlx5_loopback_close(struct mlx5_proof_sender *sender)
 
 /* --- the probe --- */
 
-struct probe {
-    struct mlx5_channel *channel;
-    struct verbs_buffer memory; /* elements */
-    struct mlx5_proof_sender *sender;
-};
-
-static int open_probe(struct verbs_device *device, struct probe *probe, const char **reason)
-{
-    struct verbs_obstacle obstacle = {0};
-    int error = mlx5_devx_open(device->context, device->pd, &probe->channel, reason);
-    if (error)
-        return error;
-    *reason = "the self-test's memory, 12 MiB, could not be registered: is locked memory limited "
-              "(ulimit -l)?";
-    error = verbs_buffer_try(device, MLX5_PROOF_BYTES, IBV_ACCESS_LOCAL_WRITE, &probe->memory,
-                             &obstacle);
-    return error ? error : mlx5_loopback_open(device, LIMIT_NS, &probe->sender, reason);
-}
-
-static void close_probe(struct probe *probe)
-{
-    mlx5_loopback_close(probe->sender);
-    verbs_buffer_close(&probe->memory);
-    if (probe->channel)
-        probe->channel->close(probe->channel);
-}
-
-static int run_probe(const struct verbs_device *device, struct probe *probe, const char **reason)
+static int run_probe(struct verbs_device *device, struct mlx5_channel *channel,
+                     const struct verbs_buffer *memory, const char **reason)
 {
     struct mlx5_proof proof = {
-        .channel = probe->channel,
-        .sender = probe->sender,
+        .channel = channel,
         .peer = {.path_mtu = device->port_attributes.active_mtu,
-                 .max_dest_rd_atomic = (uint8_t)loopback_of(probe->sender)->reads,
                  .min_rnr_timer = VERBS_RC_RNR_TIMER},
         .mtu_bytes = device->mtu_bytes,
-        .memory = probe->memory.data,
-        .key = probe->memory.mr->lkey,
+        .memory = memory->data,
+        .key = memory->mr->lkey,
     };
+    int error = mlx5_loopback_open(device, LIMIT_NS, &proof.sender, reason);
+    if (error)
+        return error;
+    proof.peer.max_dest_rd_atomic = (uint8_t)loopback_of(proof.sender)->reads;
     own_address(device, &proof.peer.ah_attr);
-    return mlx5_proof_run(&proof, reason);
+    error = mlx5_proof_run(&proof, reason);
+    mlx5_loopback_close(proof.sender);
+    return error;
 }
 
 int verbs_mlx5_probe(struct verbs_device *device, const char **reason)
 {
-    struct probe probe = {0};
+    struct verbs_obstacle obstacle = {0};
+    struct verbs_buffer memory; /* elements */
+    struct mlx5_channel *channel;
     const char *why = NULL;
-    int error = open_probe(device, &probe, &why);
-    if (!error)
-        error = run_probe(device, &probe, &why);
-    close_probe(&probe);
+    int error = mlx5_devx_open(device->context, device->pd, &channel, &why);
+    if (!error) {
+        why = "the self-test's memory, 12 MiB, could not be registered: is locked memory limited "
+              "(ulimit -l)?";
+        error =
+            verbs_buffer_try(device, MLX5_PROOF_BYTES, IBV_ACCESS_LOCAL_WRITE, &memory, &obstacle);
+        if (!error) {
+            error = run_probe(device, channel, &memory, &why);
+            verbs_buffer_close(&memory);
+        }
+        channel->close(channel);
+    }
     if (error)
         *reason = why;
     return error ? ROWAN_EUNSUPPORTED : 0;

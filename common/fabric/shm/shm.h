@@ -1,12 +1,5 @@
-/* shm.h - what the files of the shm backend share; nobody else includes it but its tests.
- *
- *   shm_fabric.c   fabric and endpoints: open, close; the steps of a poll and of a flush; sleep
- *   shm_connect.c  a connection's slot, memory and doorbell; the handshake
- *   shm_socket.c   addresses, sockets, passed descriptors, sealed memory
- *   shm_message.c  message rings
- *   shm_rowan.c    the sender's side of claims
- *   shm_zone.c     the owner's side of the landing zone
- */
+/* shm.h - what the files of the shm backend share (README.md says what is in which); nobody else includes it but its
+ * tests. */
 #ifndef FABRIC_SHM_H
 #define FABRIC_SHM_H
 

@@ -193,7 +193,7 @@ static int hello_send(struct shm_conn *conn)
                                     .layouts = LAYOUTS,
                                     .ring_bytes = SHM_RING_BYTES,
                                     .slot = conn->base.number,
-                                    .identity = greeting_pack(&endpoint->base.base.identity)};
+                                    .identity = endpoint->base.base.identity};
 
     return socket_send(conn->socket_fd, &hello, sizeof hello, fds, HELLO_FDS);
 }
@@ -398,7 +398,7 @@ static int welcome_send(struct shm_conn *conn, int answer)
                                   .layouts = LAYOUTS,
                                   .error = answer,
                                   .slot = conn->base.number,
-                                  .identity = greeting_pack(&endpoint->base.base.identity)};
+                                  .identity = endpoint->base.base.identity};
 
     if (!answer && conn->zone_member >= 0) {
         const struct pm *pm = endpoint->zone->base.pm;

@@ -280,9 +280,7 @@ static int shm_endpoint_open(struct endpoint *base)
     error = open_descriptors(endpoint);
     if (error || fabric->directory_fd < 0)
         return error;
-    error = socket_listen(fabric->directory_fd, fabric->name, base->index, &base->listen_fd);
-    return error ? error
-                 : endpoint_watch(base, base->listen_fd, EPOLLIN | EPOLLET, ENDPOINT_LISTENER);
+    return socket_listen(fabric->directory_fd, fabric->name, base->index, &base->listen_fd);
 }
 
 static const struct conn_backend backend = {

@@ -171,7 +171,7 @@ struct shm_hello {
     struct greeting_layouts layouts;
     uint32_t ring_bytes;
     uint32_t slot; /* the connector's: the bit the acceptor shall set */
-    struct greeting_identity identity;
+    struct fabric_identity identity;
     uint64_t reserved[4];
 };
 
@@ -182,7 +182,7 @@ struct shm_welcome {
     struct greeting_layouts layouts;
     int32_t error; /* 0 or ROWAN_E* */
     uint32_t slot; /* the acceptor's */
-    struct greeting_identity identity;
+    struct fabric_identity identity;
     uint32_t has_zone;
     uint32_t zone_depth;
     uint32_t zone_sender;

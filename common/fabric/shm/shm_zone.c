@@ -81,7 +81,6 @@ int shm_zone_open(struct zone *base)
 static void member_free(struct shm_zone *zone, uint32_t index)
 {
     struct zone_member *member = &zone->members[index];
-    struct zone_sender *sender = &zone->control->senders[index];
 
     close_fd(member->pid_fd);
     if (member->state == MEMBER_LINGERING) {
@@ -90,8 +89,6 @@ static void member_free(struct shm_zone *zone, uint32_t index)
     }
     member->state = MEMBER_FREE;
     member->conn = NULL;
-    atomic_store_explicit(&sender->intent, 0, memory_order_relaxed);
-    atomic_store_explicit(&sender->want, 0, memory_order_relaxed);
 }
 
 void shm_zone_close(struct zone *base)

@@ -1,14 +1,5 @@
-/* tcp.h - what the files of the tcp backend share; nobody else includes it but its tests.
- *
- *   tcp_fabric.c   fabric and endpoints: open, close; the steps of a poll and of a flush; how long to sleep
- *   tcp_connect.c  a connection's memory and sockets; the handshake
- *   tcp_socket.c   addresses, sockets and their options
- *   tcp_slab.c     memory for messages
- *   tcp_receive.c  messages in
- *   tcp_send.c     messages out
- *   tcp_rowan.c    the sender's side of Rowan sends
- *   tcp_landing.c  the receiver's side of them: the landing zone, from the socket into it, acknowledgements
- */
+/* tcp.h - what the files of the tcp backend share (README.md says what is in which); nobody else includes it but its
+ * tests. */
 #ifndef FABRIC_TCP_H
 #define FABRIC_TCP_H
 

@@ -94,7 +94,7 @@ static struct tcp_greeting greeting_make(const struct tcp_conn *conn, enum tcp_g
                                  .layouts = LAYOUTS,
                                  .kind = kind,
                                  .token = conn->token,
-                                 .identity = greeting_pack(&conn->endpoint->base.base.identity)};
+                                 .identity = conn->endpoint->base.base.identity};
 }
 
 /* fabric_endpoint_secret. Without one, or memory, all zeros, which nobody takes for a proof. */
@@ -113,14 +113,14 @@ static void sign(const struct tcp_conn *conn, struct tcp_greeting *greeting)
 static bool prove(struct tcp_conn *conn, const struct tcp_greeting *greeting, uint64_t nonce)
 {
     const struct fabric_endpoint *endpoint = &conn->endpoint->base.base;
-    const struct greeting_identity *who = &greeting->identity;
+    const struct fabric_identity *who = &greeting->identity;
     const struct fabric_identity *first = &conn->base.peer;
     struct tcp_greeting copy = *greeting;
     uint8_t mac[MAC_BYTES];
 
     memset(copy.mac, 0, sizeof copy.mac);
     const bool right =
-        endpoint->has_secret && who->kind == (uint32_t)first->kind && who->id == first->id &&
+        endpoint->has_secret && who->kind == first->kind && who->id == first->id &&
         who->role == first->role && who->incarnation == first->incarnation && copy.nonce == nonce &&
         mac_make(endpoint->secret, sizeof endpoint->secret, &copy, sizeof copy, mac) &&
         mac_equal(mac, greeting->mac);

@@ -188,11 +188,7 @@ static int tcp_endpoint_open(struct endpoint *base)
     if (address.any.sa_family == 0)
         return 0;
     error = tcp_address_index(&address, base->index);
-    if (!error)
-        error = tcp_listen(&address, &base->listen_fd);
-    if (!error)
-        error = endpoint_watch(base, base->listen_fd, EPOLLIN | EPOLLET, ENDPOINT_LISTENER);
-    return error;
+    return error ? error : tcp_listen(&address, &base->listen_fd);
 }
 
 static void tcp_endpoint_free(struct endpoint *base)

@@ -217,7 +217,6 @@ void landing_destroy(struct tcp_conn *conn)
     ASSERT(!conn->landing->cut && conn->endpoint->zone_members > 0);
     conn->endpoint->zone_members--;
     free(conn->landing);
-    conn->landing = NULL;
 }
 
 /* --- where a read goes --- */

@@ -28,7 +28,7 @@ struct tcp_greeting {
     uint64_t
         token; /* names the connection that a socket for blocks belongs to: given by the welcome,
                        repeated in that socket's hello */
-    struct greeting_identity identity;
+    struct fabric_identity identity;
     uint32_t zone; /* welcome: 1: a second socket for blocks is expected */
     uint32_t zero;
     /* On a socket for blocks: that the sender has the cluster's secret. Its HMAC-SHA-256 of all of the greeting, with zeros here; so

@@ -1,21 +1,5 @@
-/* verbs.h - what the files of the verbs backend share; nobody else includes it but its tests.
- *
- *   verbs_device.c   the device: open, close, what it can, the line in the log; verbs_choose.c: which one, which port
- *                    and GID; verbs_check.c: what stands in the way, in sentences
- *   verbs_memory.c   registered memory and its keys; buffers of the backend itself
- *   verbs_fabric.c   fabric and endpoints: open, close; the steps of a poll and of a flush; sleep
- *   verbs_connect.c  a connection's memory and number; the handshake, over an endpoint of the tcp backend;
- *                    verbs_hello.c: its bytes
- *   verbs_resolve.c  address handles, on a thread: the kernel may take a second for one
- *   verbs_async.c    what a device says outside of its completion queues
- *   verbs_packet.c   datagrams (UD): their queue pair, the receive ring, the bytes of their heads
- *   verbs_stream.c   a connection's datagrams: windows, acknowledgements, sending again
- *   verbs_message.c  messages out; verbs_inbox.c: messages in; verbs_slab.c: their memory (verbs_stream.h)
- *   verbs_rc.c       a connection's reliable queue pair (RC), and Rowan sends over it; verbs_pair.h: the moves of a queue
- *                    pair
- *   verbs_zone.c     the landing zone: segments in order, sealing; and the two ways to receive:
- *   verbs_slots.c      slots in a shared receive queue
- *   verbs_mlx5.c       whole segments in a multi-packet shared receive queue, through DevX (../mlx5)
+/* verbs.h - what the files of the verbs backend share (README.md says what is in which); nobody else includes it but
+ * its tests.
  *
  * A process has one fabric with one device, protection domain and registration for all endpoints. An
  * endpoint has one completion queue for all its queue pairs, one UD queue pair for the messages of all its

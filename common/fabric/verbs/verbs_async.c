@@ -39,19 +39,6 @@ void verbs_async_leave(struct verbs_endpoint *endpoint)
 
 /* --- drain --- */
 
-static bool is_failure(const struct ibv_async_event *event)
-{
-    return event->event_type == IBV_EVENT_QP_FATAL || event->event_type == IBV_EVENT_QP_REQ_ERR ||
-           event->event_type == IBV_EVENT_QP_ACCESS_ERR;
-}
-
-/* 3 */
-static bool is_fatal(const struct ibv_async_event *event)
-{
-    return event->event_type == IBV_EVENT_CQ_ERR || event->event_type == IBV_EVENT_SRQ_ERR ||
-           event->event_type == IBV_EVENT_DEVICE_FATAL;
-}
-
 static void wake(const struct verbs_endpoint *endpoint)
 {
     eventfd_write(endpoint->wake_fd, 1); /* full: it is awake anyway */
@@ -78,7 +65,6 @@ static void handle_fatal(struct verbs_fabric *fabric, const char *what)
         wake(endpoint);
 }
 
-/* 4 */
 static void handle_limit(struct verbs_endpoint *owner, const struct verbs_endpoint *awake)
 {
     if (!owner)
@@ -97,17 +83,27 @@ void verbs_async_drain(const struct verbs_endpoint *endpoint)
         return; /* another endpoint is at it */
     while (ibv_get_async_event(fabric->device->context, &event) == 0) {
         const char *what = ibv_event_type_str(event.event_type); /* static */
-        const bool has_failed = is_failure(&event), is_over = is_fatal(&event);
+        enum log_level level = LOG_WARN;
 
-        if (event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
+        switch (event.event_type) {
+        case IBV_EVENT_SRQ_LIMIT_REACHED:
             handle_limit(event.element.srq->srq_context, endpoint);
-        else
-            log_event(has_failed || is_over ? LOG_WARN : LOG_INFO, "verbs_device_event",
-                      "what=\"%s\"", what);
-        if (has_failed)
+            break;
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
             handle_failure(event.element.qp);
-        if (is_over)
-            handle_fatal(fabric, what);
+            break;
+        case IBV_EVENT_CQ_ERR:
+        case IBV_EVENT_SRQ_ERR:
+        case IBV_EVENT_DEVICE_FATAL:
+            handle_fatal(fabric, what); /* 3 */
+            break;
+        default:
+            level = LOG_INFO;
+        }
+        if (event.event_type != IBV_EVENT_SRQ_LIMIT_REACHED) /* 4 */
+            log_event(level, "verbs_device_event", "what=\"%s\"", what);
         ibv_ack_async_event(&event); /* 1 */
     }
     pthread_mutex_unlock(&fabric->async_mutex);

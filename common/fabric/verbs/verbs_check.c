@@ -83,18 +83,13 @@ int verbs_obstacle_open(const char *device, const char *file, int system_error,
 
 static const char *port_state(unsigned state)
 {
-    switch (state) {
-    case IBV_PORT_DOWN:
-        return "down";
-    case IBV_PORT_INIT:
-        return "initialising: no subnet manager has configured it";
-    case IBV_PORT_ARMED:
-        return "armed: the subnet manager has not activated it yet";
-    case IBV_PORT_ACTIVE_DEFER:
-        return "in deferred state";
-    default:
-        return "not active";
-    }
+    static const char *const states[] = {
+        [IBV_PORT_DOWN] = "down",
+        [IBV_PORT_INIT] = "initialising: no subnet manager has configured it",
+        [IBV_PORT_ARMED] = "armed: the subnet manager has not activated it yet",
+        [IBV_PORT_ACTIVE_DEFER] = "in deferred state"};
+
+    return state < sizeof states / sizeof states[0] && states[state] ? states[state] : "not active";
 }
 
 int verbs_obstacle_port(const char *device, unsigned port, unsigned state, const char *netdev,

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,15 +52,10 @@ static bool is_link_local(const union ibv_gid *gid)
 /* False: `host` is no numeric address, or one that no other host can reach. */
 static bool gid_of_host(const char *host, union ibv_gid *out)
 {
-    struct in_addr v4;
+    char v6[INET6_ADDRSTRLEN + 8];
 
-    memset(out, 0, sizeof *out);
-    if (inet_pton(AF_INET, host, &v4) == 1) {
-        out->raw[10] = out->raw[11] = 0xff;
-        memcpy(out->raw + 12, &v4, sizeof v4);
-        return true;
-    }
-    return inet_pton(AF_INET6, host, out->raw) == 1;
+    snprintf(v6, sizeof v6, "%s%s", strchr(host, ':') ? "" : "::ffff:", host);
+    return inet_pton(AF_INET6, v6, out->raw) == 1;
 }
 
 static enum rank rank_of(const struct ibv_gid_entry *entry, bool is_ethernet,

@@ -310,15 +310,12 @@ static const struct conn_backend backend = {
 
 /* --- fabric --- */
 
-/* The host of "verbs:HOST:PORT", which tcp has found sound, as verbs_device_open wants it. */
+/* The host of "verbs:HOST:PORT", which tcp has found sound, as verbs_device_open wants it; HOST_BYTES with its end. */
 static void find_host(const char *address, char host[HOST_BYTES])
 {
-    const char *from = address + strlen("verbs:");
-    const bool bracketed = *from == '[';
-
-    from += bracketed;
-    snprintf(host, HOST_BYTES, "%.*s", (int)strcspn(from, bracketed ? "]" : ":"), from);
-    if (!bracketed && strcmp(host, "localhost") == 0)
+    if (sscanf(address, "verbs:[%127[^]]", host) != 1)
+        sscanf(address, "verbs:%127[^:]", host);
+    if (strcmp(host, "localhost") == 0)
         strcpy(host, "127.0.0.1");
 }
 

@@ -194,7 +194,6 @@ void verbs_inbox_fini(struct verbs_conn *conn)
 {
     struct verbs_stream *stream = conn->stream;
 
-    stream->inbox = NULL;
     while (stream->held.first)
         release_held(conn, stream->held.first);
     for (; stream->early; stream->early &= stream->early - 1) {
@@ -204,7 +203,6 @@ void verbs_inbox_fini(struct verbs_conn *conn)
     }
     if (stream->partial)
         verbs_slab_give(&conn->endpoint->messages.in, stream->partial);
-    stream->partial = NULL;
     wake_waiting(conn->endpoint);
 }
 

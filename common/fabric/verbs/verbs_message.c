@@ -105,7 +105,6 @@ void verbs_message_fini(struct verbs_conn *conn)
 {
     while (conn->stream->first)
         free_first(conn);
-    conn->stream->cursor = NULL;
 }
 
 /* --- 2 --- */

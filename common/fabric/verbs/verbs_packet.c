@@ -158,7 +158,6 @@ void verbs_packets_close(struct verbs_endpoint *endpoint)
     free(packets->idle);
     free(packets->held);
     free(packets);
-    endpoint->packets = NULL;
 }
 
 /* --- failure --- */

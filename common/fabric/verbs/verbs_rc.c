@@ -54,15 +54,6 @@ static struct sender *sender_of(const struct verbs_conn *conn)
 
 /* --- making it --- */
 
-static enum ibv_mtu mtu_code(uint32_t bytes)
-{
-    enum ibv_mtu code = IBV_MTU_256;
-
-    while (code < IBV_MTU_4096 && UINT32_C(256) << code <= bytes)
-        code++;
-    return code;
-}
-
 int verbs_refused(const char *what, int system_errno)
 {
     log_event(LOG_ERROR, "verbs_refused", "what=%s reason=\"%s\"", what, strerror(system_errno));
@@ -231,7 +222,7 @@ static int connect_pair(struct verbs_conn *conn)
         conn->theirs.mtu < device->mtu_bytes ? conn->theirs.mtu : device->mtu_bytes;
     const int reads_answered = active ? 1 : device->attributes.orig_attr.max_qp_rd_atom;
     struct ibv_qp_attr to = {
-        .path_mtu = mtu_code(mtu),
+        .path_mtu = (enum ibv_mtu)__builtin_ctz(mtu / 128), /* IBV_MTU_256 is 1 */
         .dest_qp_num = conn->theirs.rc.qp_number,
         .rq_psn = conn->theirs.rc.psn,
         .sq_psn = rc->psn,

@@ -107,5 +107,4 @@ void verbs_slabs_fini(struct verbs_slabs *slabs)
         verbs_buffer_close(&extent->buffer);
         free(extent);
     }
-    *slabs = (struct verbs_slabs){0};
 }

@@ -50,7 +50,6 @@ void verbs_stream_close(struct verbs_conn *conn)
     verbs_inbox_fini(conn);
     ibv_destroy_ah(conn->stream->ah);
     free(conn->stream);
-    conn->stream = NULL;
 }
 
 /* --- out --- */

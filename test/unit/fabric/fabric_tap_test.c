@@ -78,14 +78,12 @@ WORLD_CASE(over_tcp_the_receiver_notes_them_as_the_senders, blocks_are_noted(OVE
 /* How many descriptors a server that speaks these layouts is given. */
 static unsigned welcome_of(uint32_t highest, struct shm_welcome *welcome)
 {
-    const struct shm_hello hello = {.magic = SHM_MAGIC,
-                                    .layouts = {VERSION_SHM_LOWEST, highest},
-                                    .ring_bytes = SHM_RING_BYTES,
-                                    .slot = 1,
-                                    .identity = {.kind = FABRIC_SERVER,
-                                                 .id = 9,
-                                                 .lowest_message = 1,
-                                                 .highest_message = MESSAGE_LAYOUT}};
+    const struct shm_hello hello = {
+        .magic = SHM_MAGIC,
+        .layouts = {VERSION_SHM_LOWEST, highest},
+        .ring_bytes = SHM_RING_BYTES,
+        .slot = 1,
+        .identity = {.kind = FABRIC_SERVER, .id = 9, .messages = {1, MESSAGE_LAYOUT}}};
     void *door, *channel;
     int fds[HELLO_FDS + SHM_MAX_FDS], socket, error;
     unsigned count;

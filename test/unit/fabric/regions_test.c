@@ -1,5 +1,5 @@
 /* regions_test.c - which bytes are registered. */
-#include "common/fabric/regions.h"
+#include "common/fabric/conn.h"
 #include "test/lib/unit.h"
 
 enum { BYTES = 4096, MIDDLE = 1024 };

@@ -65,7 +65,7 @@ static struct offer good_offer(void)
                   .layouts = {VERSION_SHM_LOWEST, VERSION_SHM_HIGHEST},
                   .ring_bytes = SHM_RING_BYTES,
                   .slot = 3,
-                  .identity = {.kind = FABRIC_SERVER, .lowest_message = 1, .highest_message = 1}},
+                  .identity = {.kind = FABRIC_SERVER, .messages = {1, 1}}},
         .bytes = sizeof(struct shm_hello),
         .fds = {sealed_memory(sizeof(struct shm_doorbell), F_SEAL_SHRINK),
                 eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
@@ -247,10 +247,9 @@ TEST(a_spoilt_welcome_closes_the_connection)
 
     snprintf(address, sizeof address, "shm:%s/evil", host.dir.path);
     for (unsigned kind = 0; kind < 6; kind++) {
-        struct shm_welcome welcome = {
-            .magic = SHM_MAGIC,
-            .layouts = {VERSION_SHM_LOWEST, VERSION_SHM_HIGHEST},
-            .identity = {.kind = FABRIC_SERVER, .lowest_message = 1, .highest_message = 1}};
+        struct shm_welcome welcome = {.magic = SHM_MAGIC,
+                                      .layouts = {VERSION_SHM_LOWEST, VERSION_SHM_HIGHEST},
+                                      .identity = {.kind = FABRIC_SERVER, .messages = {1, 1}}};
         struct offer offer = good_offer();
         struct fabric_conn *conn;
         int fd, expected = ROWAN_EFORMAT;

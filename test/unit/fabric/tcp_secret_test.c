@@ -108,7 +108,7 @@ static int begin_as_peer(struct tcp_greeting *hello, const struct fabric_identit
     const int fd = host_connect();
 
     *hello = raw_hello(peer->id, 0);
-    hello->identity = greeting_pack(peer);
+    hello->identity = *peer;
     assert_true(raw_send(fd, hello, sizeof *hello));
     wait_for(fd, 1);
     assert_int_equal(welcome.error, 0);
