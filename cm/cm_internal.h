@@ -77,6 +77,7 @@ void post_client_id(struct cm *cm, const struct cm_action *action);
 
 /* True if something still waits to be sent. */
 bool post_flush(struct cm *cm);
+/* Gives up what several were sent. */
 void post_fini(struct cm *cm);
 
 #endif

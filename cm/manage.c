@@ -29,13 +29,13 @@ static struct lease *lease_of(struct cm_state *state, uint32_t connection)
 /* Each time that a member says something new. */
 static void note_cut(struct cm_state *state, struct lease *lease, const struct cm_event *event)
 {
-    const bool same =
-        lease->cut_count == event->cut_count &&
-        (event->cut_count == 0 ||
-         memcmp(lease->cut, event->cut, event->cut_count * sizeof lease->cut[0]) == 0);
-    if (same)
+    const size_t bytes = event->cut_count * sizeof lease->cut[0];
+    if (lease->cut_count == event->cut_count &&
+        (bytes == 0 || memcmp(lease->cut, event->cut, bytes) == 0))
         return;
-    leases_cut(lease, event->cut, event->cut_count);
+    lease->cut_count = event->cut_count;
+    if (bytes > 0)
+        memcpy(lease->cut, event->cut, bytes);
     char to[CM_MAX_DETAIL_BYTES + 1] = "-";
     size_t at = 0;
     for (uint32_t i = 0; i < lease->cut_count && at < sizeof to; i++)
@@ -70,8 +70,11 @@ void manage_renewed(struct cm_state *state, const struct cm_event *event)
                    event->manager == state->options.incarnation ? event->manager_ns : 0,
                    state->now_ns);
     note_cut(state, lease, event);
-    if (event->leaves)
-        leases_left(lease);
+    if (event
+            ->leaves) { /* its last lease is over, by its own clock, and it grants J1 of the server: so by ours */
+        lease->left = true;
+        lease->granted_ns = 0;
+    }
 }
 
 /* M1 */
@@ -93,12 +96,6 @@ void manage_tick(struct cm_state *state)
             lease->granted_ns = state->now_ns;
         answer_renew(state, i, granted);
     }
-}
-
-void manage_closed(struct cm_state *state, uint32_t connection)
-{
-    state->renewing -= state->connections[connection].renews;
-    manage_plan_forget(state, connection);
 }
 
 /* --- committed --- */

@@ -17,12 +17,9 @@
 
 /* All zeros: nobody has brought one. */
 struct recovery {
-    struct cluster_config *best;              /* of the highest term; NULL: none yet */
+    struct cluster_config *best; /* of the highest term, with a reference; NULL: none yet */
     uint64_t brought[CLUSTER_MAX_SERVER + 1]; /* by server: the incarnation that did */
 };
-
-/* The reference to `best`. */
-void recovery_fini(struct recovery *recovery);
 
 /* recovery_lacks: the server of this report has data, and has yet to bring the configuration of it. recovery_asks: likewise, of one that
  * has reported just now; `stored`: what it brings; NULL: nothing yet. */

@@ -66,7 +66,7 @@ void cm_state_destroy(struct cm_state *state)
 {
     if (!state)
         return;
-    recovery_fini(&state->recovery);
+    cluster_release(state->recovery.best);
     cluster_release(state->proposal);
     cluster_release(state->config);
     free(state);
@@ -290,8 +290,10 @@ static struct cluster_config *propose_claim(struct cm_state *state)
         !claim_is_due(&state->claim, state->config, state->options.incarnation, state->now_ns))
         return NULL;
     struct cluster_config *config = manage_propose(state);
-    if (config)
-        claim_tried(&state->claim, state->now_ns);
+    if (config) {
+        state->claim.try_ns = state->now_ns;
+        state->claim.tries += state->claim.tries < UINT8_MAX;
+    }
     return config;
 }
 
@@ -432,7 +434,8 @@ static void on_closed(struct cm_state *state, const struct cm_event *event)
 {
     struct connection *peer = &state->connections[event->connection];
     state->wanting -= peer->wants_id;
-    manage_closed(state, event->connection);
+    state->renewing -= peer->renews;
+    manage_plan_forget(state, event->connection);
     registrations_remove(&state->registered, event->connection);
     state->here -= peer->member;
     *peer = (struct connection){0};

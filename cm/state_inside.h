@@ -161,9 +161,6 @@ void manage_tick(struct cm_state *state);
 /* The member of this connection has reported. */
 void manage_joined(struct cm_state *state, uint32_t connection, bool serves);
 
-/* The connection is about to be forgotten. */
-void manage_closed(struct cm_state *state, uint32_t connection);
-
 /* `before` (NULL: none) was in force, what is in force now was stored since. True: it removed or added members or replicas, and
  * the log tells of it. */
 bool manage_installed(struct cm_state *state, const struct cluster_config *before);

@@ -447,11 +447,6 @@ void control_adopt_filled(struct control *control, const struct command_filled *
     (void)control_message_send(control->cm_conn, 0, &CONTROL_MESSAGE(FILLED, filled, &body));
 }
 
-void control_adopt_reconnected(struct control *control)
-{
-    control->adoption.reported = 0;
-}
-
 void control_adopt_committed(struct control *control, uint64_t term)
 {
     struct control_adoption *adoption = &control->adoption;
@@ -461,7 +456,7 @@ void control_adopt_committed(struct control *control, uint64_t term)
     adoption->committed = term;
     adoption->releases = true;
     note_senders(control);
-    control_lease_soon(control);
+    control->lease.renew_ns = control->now_ns; /* there may be one now */
     log_event(LOG_INFO, "configuration_committed", "term=%lu", term);
     int error = 0;
     for (uint32_t i = 0; i < control->options->workers && !error; i++)

@@ -67,8 +67,8 @@ struct lease {
 struct control_load {
     uint64_t told_ns;
     uint32_t reports;
-    uint64_t item_bytes; /* that an index item stands for */
-    uint64_t worker_ns[CLUSTER_MAX_WORKERS], digest_ns[SERVER_MAX_DIGESTS];
+    uint64_t item_bytes;                                        /* that an index item stands for */
+    uint64_t busy_ns[CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS]; /* of `roles` */
 };
 
 /* What the PM held when the server started. */
@@ -328,8 +328,6 @@ void control_adopt_answered(struct control *control, uint64_t term);
 void control_adopt_committed(struct control *control, uint64_t term);
 /* A worker says so, and repeats it. */
 void control_adopt_filled(struct control *control, const struct command_filled *filled);
-/* There is a new connection to a manager. */
-void control_adopt_reconnected(struct control *control);
 /* True if it did anything. */
 bool control_adopt_poll(struct control *control);
 void control_adopt_close(struct control *control);
@@ -337,15 +335,10 @@ void control_adopt_close(struct control *control);
 
 /* Renews; raises `lease_ns` of the server by what the manager grants. */
 void control_lease_poll(struct control *control, uint64_t *wake_ns);
-/* The connection to the CM is a new one. */
-void control_lease_connected(struct control *control);
-
 /* How long this server has had no lease; 0: it has one. */
 uint64_t control_lease_without_ms(const struct control *control);
 /* How much of it is left; 0: there is none, or leases are off. */
 uint64_t control_lease_left_ms(const struct control *control);
-/* There may be one now, where there was none: asks at once. */
-void control_lease_soon(struct control *control);
 void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseIs *is);
 
 /* --- control_stored.c --- */
