@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 
-#include "cm/ids.h"
 #include "cm/plan.h"
 #include "cm/proposal.h"
 #include "cm/refusal.h"

@@ -4,7 +4,7 @@
  * The newest one that a server brings counts, of all servers that the manager was started for. What was stored after it
  * no server had adopted, so no entry was written in it, and its epochs may be used again (server/control/
  * control_stored.c). But clients may have been told of it, and may have ids out of it: so the term rises by more than
- * there can have been changes, and client ids go on in the next series (ids.h).
+ * there can have been changes, and client ids go on in the next series (proposal.h).
  */
 #ifndef CM_RECOVERY_H
 #define CM_RECOVERY_H

@@ -20,7 +20,7 @@
  *     not be stored. A server that died before that epoch has not reported in it, though its connection may
  *     still be open and older reports of it may still be read. A configuration that named it beside living
  *     ones would wait for it for ever.
- *  S9 The first client ids of a series (ids.h) are reserved only when every member has reported that its PM is
+ *  S9 The first client ids of a series (proposal.h) are reserved only when every member has reported that its PM is
  *     durably formatted, and keeps the configuration. So a server without data, once there are clients, has lost it.
  * S10 Only a manager that leads registers a server, refuses one for good or gives an id: what others know may be old. With
  *     leases it leads if the configuration in force names it. One that does not tries to be named when it is elected, because

@@ -9,7 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/cluster/login.h"
-#include "common/cluster/user_proto.h"
+#include "common/cluster/control.h"
 #include "tools/rowan/rowan.h"
 
 enum { MADE_BYTES = 24 };
