@@ -101,13 +101,14 @@ struct adopt_shard {
     uint32_t epoch; /* that its owner was told */
     uint32_t
         sender; /* who led it when a configuration was committed last, so may have sent to us: server, incarnation */
-    uint64_t incarnation; /* 0: nobody has */
+    uint64_t incarnation;  /* 0: nobody has */
+    uint64_t commit_needs; /* control_commit.c: the version that has to be settled */
 };
 
-/* Of `config`, where there are leases. */
+/* Of `config`; but for `shards`, where there are leases. */
 struct control_adoption {
     enum adopt_step step;
-    struct adopt_shard *shards; /* NULL: there are no leases, or no configuration yet */
+    struct adopt_shard *shards; /* NULL: there is no configuration yet */
     bool releases;              /* DONE, committed: shards are still to be promoted */
     uint32_t waiting;           /* FORGET, ROLES: that have not answered */
     uint64_t began_ns;
@@ -199,7 +200,6 @@ struct control {
     /* control_commit.c */
     enum commit_step commit_step;
     bool *commit_covers;      /* by segment */
-    uint64_t *commit_needs;   /* by position of the shard */
     uint32_t commit_position; /* shards in front of it have reached theirs */
     struct pm_ticket commit_ticket;
     uint64_t commit_ask_ns; /* WAIT: when to ask for commit versions */
@@ -288,8 +288,8 @@ void control_zone_free_voids(struct blog_segment *segment);
 
 /* Once the shards are handed out. Errors: ROWAN_ENOMEM. */
 int control_commit_open(struct control *control);
-/* The settled versions go into the replica table; control_commit_sync: a step of bringing it to PM. True: it is. */
-void control_commit_rows(struct control *control, const uint64_t *most);
+/* The settled versions go into the replica table, or those that are `covered`; control_commit_sync: a step of bringing it to PM. True: it is. */
+void control_commit_rows(struct control *control, bool covered);
 bool control_commit_sync(struct control *control);
 /* One step. True if it did anything. */
 bool control_commit_poll(struct control *control, uint64_t *wake_ns);
