@@ -1,5 +1,4 @@
-/* proposal.h - the configurations that the state proposes: the first, one that reserves client ids,
- * one after a cold start. Pure.
+/* proposal.h - configurations that the state proposes: one that reserves client ids, one after a cold start. Pure.
  *
  * The client ids that one reserves begin with the next_client_id of the one in force.
  * So that no id is given twice though nobody knows how many of them were reserved (recovery.h), ids come in series: such a
@@ -19,10 +18,6 @@ enum { CM_CLIENT_ID_BLOCK = 1024 /* ids reserved by one change of the configurat
  * reaches it. ids_series_is_new: none of that series is reserved. */
 uint32_t ids_series_end(uint32_t next);
 bool ids_series_is_new(uint32_t next);
-
-/* All servers of the options are registered. NULL: no memory. */
-struct cluster_config *proposal_first(const struct cm_state_options *options,
-                                      const struct registrations *registrations);
 
 /* The first client ids of a series wait until every member has formatted its PM and stored the configuration: from
  * then on a member without data has lost it. holders: by server, the incarnation that reported so last; 0: none did. */

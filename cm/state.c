@@ -254,7 +254,7 @@ static struct cluster_config *propose_start(struct cm_state *state)
         error = recovery_propose(&state->recovery, &state->options, &state->registered, &config,
                                  why, sizeof state->detail);
     else
-        config = proposal_first(&state->options, &state->registered);
+        config = first_place(&state->options, &state->registered);
     if (error && error != ROWAN_ENOMEM)
         actions_stop(state, error, why);
     return config;
