@@ -28,7 +28,7 @@
  *     tries. Without leases it leads if it is elected, and has read since. When it ceases to lead, it tells all that are
  *     connected, so that they go to the one that does.
  * S11 Where leases are in force, nothing else is proposed before the configuration names this manager, nor while a member has to be
- *     removed (manage.h).
+ *     removed (manage.c).
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
