@@ -126,11 +126,6 @@ void manage_joined(struct cm_state *state, uint32_t connection, bool serves)
         send_committed(state, connection);
 }
 
-static uint64_t since_ms(const struct cm_state *state, uint64_t then_ns)
-{
-    return (state->now_ns - then_ns) / NS_PER_MS;
-}
-
 static void tell_silent(struct cm_state *state)
 {
     char servers[CM_MAX_DETAIL_BYTES + 1];
@@ -159,7 +154,7 @@ void manage_commit(struct cm_state *state)
     if (at_ns == 0 || at_ns > state->now_ns)
         return;
     actions_log(state, CM_ACTION_TELL, "configuration_committed", "term=%lu ms=%lu",
-                state->leases.term, since_ms(state, state->leases.begun_ns));
+                state->leases.term, state_ms_since(state, state->leases.begun_ns));
     leases_committed(&state->leases);
     for (uint32_t i = 0; i < state->connection_limit; i++) {
         if (state->connections[i].open && state->connections[i].member)
@@ -179,7 +174,7 @@ bool manage_installed(struct cm_state *state, const struct cluster_config *befor
     if (state->leases.managing && before && (failover || !managed))
         actions_log(state, CM_ACTION_TELL, failover ? "failover" : "manager_took_over",
                     "term=%lu ms=%lu%s%s", state->config->term,
-                    since_ms(state, state->leases.begun_ns), failover ? " " : "", what);
+                    state_ms_since(state, state->leases.begun_ns), failover ? " " : "", what);
     const bool fill = before && manage_fill_installed(state, before);
     return failover || fill;
 }

@@ -349,13 +349,6 @@ static void advance(struct cm_state *state)
 
 /* --- events --- */
 
-static void on_start(struct cm_state *state, const struct cm_event *event)
-{
-    (void)event;
-    ASSERT(!state->started);
-    state->started = state->must_read = true;
-}
-
 /* A read that failed is tried again at the next event, because the reason may last. */
 static void on_read(struct cm_state *state, const struct cm_event *event)
 {
@@ -531,7 +524,7 @@ static void on_new_client_id(struct cm_state *state, const struct cm_event *even
 }
 
 static void (*const handlers[])(struct cm_state *state, const struct cm_event *event) = {
-    [CM_EVENT_START] = on_start,
+    [CM_EVENT_START] = on_changed, /* it was never read */
     [CM_EVENT_READ] = on_read,
     [CM_EVENT_STORED] = on_stored,
     [CM_EVENT_CHANGED] = on_changed,
@@ -552,7 +545,7 @@ static void (*const handlers[])(struct cm_state *state, const struct cm_event *e
 const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_event *event)
 {
     ASSERT(!state->stopped && event->connection < CM_MAX_CONNECTIONS);
-    ASSERT(state->started || event->kind == CM_EVENT_START);
+    ASSERT(state->started == (event->kind != CM_EVENT_START));
     ASSERT(event->cut_count <= CLUSTER_MAX_MEMBERS);
     ASSERT(event->kind <= CM_EVENT_OPENED || state->connections[event->connection].open);
 
@@ -560,6 +553,7 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
     leases_pass(&state->leases, state->now_ns, event->now_ns);
     state->now_ns = event->now_ns;
     state->output.count = state->story_count = 0;
+    state->started = true;
     state->rests = false;
     handlers[event->kind](state, event);
     if (!state->rests)

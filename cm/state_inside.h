@@ -103,6 +103,11 @@ struct cm_state {
     struct cm_action actions[MAX_ACTIONS];
 };
 
+static inline uint64_t state_ms_since(const struct cm_state *state, uint64_t then_ns)
+{
+    return (state->now_ns - then_ns) / NS_PER_MS;
+}
+
 /* --- actions.c: of one step, in order --- */
 
 struct cm_action *actions_add(struct cm_state *state, enum cm_action_kind kind);
