@@ -55,9 +55,3 @@ bool claim_is_due(const struct claim *claim, const struct cluster_config *config
     }
     return 2 * without > config->member_count;
 }
-
-void claim_tried(struct claim *claim, uint64_t now_ns)
-{
-    claim->try_ns = now_ns;
-    claim->tries += claim->tries < UINT8_MAX;
-}

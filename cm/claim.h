@@ -35,9 +35,8 @@ void claim_follow(struct claim *claim, const struct cluster_config *config, uint
 void claim_told(struct claim *claim, uint32_t server, uint64_t without_ms, uint64_t now_ns);
 
 /* Should this manager try to be named? What is added to the wait grows with each try, and differs by `incarnation`, which is
- * random: so two of them do not take turns for ever. claim_tried: it does. */
+ * random: so two of them do not take turns for ever. */
 bool claim_is_due(const struct claim *claim, const struct cluster_config *config,
                   uint64_t incarnation, uint64_t now_ns);
-void claim_tried(struct claim *claim, uint64_t now_ns);
 
 #endif

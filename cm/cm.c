@@ -16,7 +16,6 @@
 #include <stdlib.h>
 
 #include "cm/refusal.h"
-#include "cm/report.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"

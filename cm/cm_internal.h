@@ -47,6 +47,17 @@ struct cm {
     struct cm_peer peers[CM_MAX_CONNECTIONS];
 };
 
+/* report.c: a Join as the state gets it. Strings in `out` end with a NUL, all else is unchecked. *stored: the configuration that the server brings, with one
+ * reference; NULL: none that is whole. Errors: ROWAN_EINCOMPATIBLE (it brings one in a format that is not read here). */
+int report_decode(const Rowan__Join *from, struct cm_join *out, struct cluster_config **stored);
+
+/* Of every other kind of request, the event that it is; the caller sets connection and tag. It points into `from`. False: it
+ * is of none that this version knows. */
+bool report_event(const Rowan__ControlMessage *from, struct cm_event *out);
+
+/* `rows` has space for CLUSTER_MAX_SHARDS; the report points to them. */
+void report_load(const Rowan__Load *from, struct load_row *rows, struct load_report *out);
+
 /* As login_take; a failure is logged. */
 enum login_step access_login(struct cm *cm, struct cm_peer *peer, uint32_t tag,
                              const Rowan__ControlMessage *message, int *error);
@@ -77,6 +88,7 @@ void post_client_id(struct cm *cm, const struct cm_action *action);
 
 /* True if something still waits to be sent. */
 bool post_flush(struct cm *cm);
+/* Gives up what several were sent. */
 void post_fini(struct cm *cm);
 
 #endif

@@ -18,7 +18,7 @@
 
 struct work {
     struct cluster_config *config;
-    const struct cm_join *joins; /* by position of the member */
+    const struct registrations *registrations;
     struct led led;
     char *why;
     size_t why_bytes;
@@ -27,7 +27,8 @@ struct work {
 /* D1: of what the server brings of the shard. */
 static enum join_quality quality_of(const struct work *work, uint32_t server, uint16_t shard)
 {
-    return join_quality(&work->joins[cluster_position(work->config, server)], work->config, shard);
+    return join_quality(&registrations_find(work->registrations, server)->join, work->config,
+                        shard);
 }
 
 /* Writes the sentence for a shard that nobody brings, with the names of its servers. */
@@ -101,11 +102,13 @@ static int make(struct work *work)
     return ROWAN_OK;
 }
 
-int cold_start(const struct cluster_config *old, const struct cm_join *joins,
+int cold_start(const struct cluster_config *old, const struct registrations *registrations,
                struct cluster_config **out, char *why, size_t why_bytes)
 {
-    struct work work = {
-        .config = cluster_copy(old), .joins = joins, .why = why, .why_bytes = why_bytes};
+    struct work work = {.config = cluster_copy(old),
+                        .registrations = registrations,
+                        .why = why,
+                        .why_bytes = why_bytes};
     if (!work.config)
         return ROWAN_ENOMEM;
     work.led.config = work.config;
@@ -113,8 +116,9 @@ int cold_start(const struct cluster_config *old, const struct cm_join *joins,
     split_drop_ended(work.config);
     (void)cluster_finish(work.config); /* by_id */
     for (uint32_t i = 0; i < old->member_count; i++) {
-        const struct cm_join *join = &joins[i];
-        ASSERT(join->server == old->members[i].server && join->block_limit >= old->block_limit &&
+        const struct cm_join *join =
+            &registrations_find(registrations, old->members[i].server)->join;
+        ASSERT(join->block_limit >= old->block_limit &&
                (join->data_cluster == 0 || join->data_cluster == old->cluster));
         work.config->members[i] = join_member(join);
     }

@@ -5,11 +5,11 @@
 #ifndef CM_COLD_H
 #define CM_COLD_H
 
-#include "cm/join.h"
+#include "cm/registrations.h"
 #include "common/cluster/cluster.h"
 
-/* cold_start: from the last configuration and the report of each of its members, joins[i] of
- * member i, to the one that is proposed:
+/* cold_start: from the last configuration, whose members are all registered, to the one that is
+ * proposed:
  *  - the term is one more, every member has its new incarnation, address and workers;
  *  - every shard's epoch is one more. Its full replicas are those of `old` whose server brings whole
  *    data of it. If there is none, they are those whose server brings possibly incomplete or damaged data, and the shard
@@ -22,7 +22,7 @@
  * *out is finished. Pure. A server's data is of this cluster, or it brings none.
  * Errors, the first two with a sentence in `why`: ROWAN_ENOTFOUND (nobody brings data of some
  * shard), ROWAN_ETOOMANY (a shard has no epoch left), ROWAN_ENOMEM. */
-int cold_start(const struct cluster_config *old, const struct cm_join *joins,
+int cold_start(const struct cluster_config *old, const struct registrations *registrations,
                struct cluster_config **out, char *why, size_t why_bytes);
 
 #endif

@@ -119,8 +119,16 @@ static void place_shards(struct cluster_config *config)
 _Static_assert((uint64_t)CLUSTER_MAX_SHARDS *SLOT_COUNT <= UINT32_MAX, "no overflow above");
 
 struct cluster_config *first_place(const struct cm_state_options *options,
-                                   const struct member *members, uint32_t block_limit)
+                                   const struct registrations *registrations)
 {
+    struct member members[CLUSTER_MAX_MEMBERS] = {0};
+    uint32_t block_limit = UINT32_MAX;
+    for (uint32_t i = 0; i < options->server_count; i++) {
+        const struct cm_join *join = &registrations_find(registrations, options->servers[i])->join;
+        members[i] = join_member(join);
+        if (join->block_limit < block_limit)
+            block_limit = join->block_limit;
+    }
     struct cluster_config *config =
         cluster_create(options->server_count, shard_count_of(options, members));
     if (!config)

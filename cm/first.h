@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "cm/registrations.h"
 #include "cm/state.h"
 
 enum { FIRST_SHARDS_PER_SERVER = 8 };
@@ -19,9 +20,8 @@ bool first_options_are_right(const struct cm_state_options *options);
  * Without a number of shards in the options there are FIRST_SHARDS_PER_SERVER for each server, or one for each
  * worker of the server with most workers if those are more.
  *
- * `members` are those of the options, by rising server; `block_limit` is in bytes. It is finished and has its
- * secret. Pure. NULL: no memory. */
+ * All servers of the options are registered. It is finished and has its secret. Pure. NULL: no memory. */
 struct cluster_config *first_place(const struct cm_state_options *options,
-                                   const struct member *members, uint32_t block_limit);
+                                   const struct registrations *registrations);
 
 #endif

@@ -116,19 +116,6 @@ void leases_renewed(struct leases *leases, struct lease *lease, uint64_t term, u
         lease->present_ns = latest(lease->present_ns, present_ns);
 }
 
-void leases_cut(struct lease *lease, const uint32_t *servers, uint32_t count)
-{
-    lease->cut_count = count;
-    for (uint32_t i = 0; i < count; i++)
-        lease->cut[i] = servers[i];
-}
-
-void leases_left(struct lease *lease)
-{
-    lease->left = true;
-    lease->granted_ns = 0; /* by its own clock, and it grants J1 of the server: so by ours */
-}
-
 bool leases_are_cut(const struct leases *leases, uint32_t from, uint32_t to)
 {
     bool cut = false;

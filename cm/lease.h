@@ -95,12 +95,8 @@ struct lease *leases_of(struct leases *leases, uint32_t server);
 void leases_renewed(struct leases *leases, struct lease *lease, uint64_t term, uint64_t present_ns,
                     uint64_t now_ns);
 
-/* With it came to whom its sends stay incomplete, at most CLUSTER_MAX_MEMBERS. leases_are_cut: says `from` so of `to`? */
-void leases_cut(struct lease *lease, const uint32_t *servers, uint32_t count);
+/* Says `from` of `to` that its sends there stay incomplete? */
 bool leases_are_cut(const struct leases *leases, uint32_t from, uint32_t to);
-
-/* It says that its last lease is over, and that it wants no other. */
-void leases_left(struct lease *lease);
 
 /* It has adopted `term`; likewise. */
 void leases_adopted(struct leases *leases, struct lease *lease, uint64_t term, uint64_t now_ns);

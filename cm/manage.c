@@ -29,13 +29,13 @@ static struct lease *lease_of(struct cm_state *state, uint32_t connection)
 /* Each time that a member says something new. */
 static void note_cut(struct cm_state *state, struct lease *lease, const struct cm_event *event)
 {
-    const bool same =
-        lease->cut_count == event->cut_count &&
-        (event->cut_count == 0 ||
-         memcmp(lease->cut, event->cut, event->cut_count * sizeof lease->cut[0]) == 0);
-    if (same)
+    const size_t bytes = event->cut_count * sizeof lease->cut[0];
+    if (lease->cut_count == event->cut_count &&
+        (bytes == 0 || memcmp(lease->cut, event->cut, bytes) == 0))
         return;
-    leases_cut(lease, event->cut, event->cut_count);
+    lease->cut_count = event->cut_count;
+    if (bytes > 0)
+        memcpy(lease->cut, event->cut, bytes);
     char to[CM_MAX_DETAIL_BYTES + 1] = "-";
     size_t at = 0;
     for (uint32_t i = 0; i < lease->cut_count && at < sizeof to; i++)
@@ -70,8 +70,11 @@ void manage_renewed(struct cm_state *state, const struct cm_event *event)
                    event->manager == state->options.incarnation ? event->manager_ns : 0,
                    state->now_ns);
     note_cut(state, lease, event);
-    if (event->leaves)
-        leases_left(lease);
+    if (event
+            ->leaves) { /* its last lease is over, by its own clock, and it grants J1 of the server: so by ours */
+        lease->left = true;
+        lease->granted_ns = 0;
+    }
 }
 
 /* M1 */
@@ -93,12 +96,6 @@ void manage_tick(struct cm_state *state)
             lease->granted_ns = state->now_ns;
         answer_renew(state, i, granted);
     }
-}
-
-void manage_closed(struct cm_state *state, uint32_t connection)
-{
-    state->renewing -= state->connections[connection].renews;
-    manage_plan_forget(state, connection);
 }
 
 /* --- committed --- */
@@ -129,11 +126,6 @@ void manage_joined(struct cm_state *state, uint32_t connection, bool serves)
         send_committed(state, connection);
 }
 
-static uint64_t since_ms(const struct cm_state *state, uint64_t then_ns)
-{
-    return (state->now_ns - then_ns) / NS_PER_MS;
-}
-
 static void tell_silent(struct cm_state *state)
 {
     char servers[CM_MAX_DETAIL_BYTES + 1];
@@ -162,7 +154,7 @@ void manage_commit(struct cm_state *state)
     if (at_ns == 0 || at_ns > state->now_ns)
         return;
     actions_log(state, CM_ACTION_TELL, "configuration_committed", "term=%lu ms=%lu",
-                state->leases.term, since_ms(state, state->leases.begun_ns));
+                state->leases.term, state_ms_since(state, state->leases.begun_ns));
     leases_committed(&state->leases);
     for (uint32_t i = 0; i < state->connection_limit; i++) {
         if (state->connections[i].open && state->connections[i].member)
@@ -182,7 +174,7 @@ bool manage_installed(struct cm_state *state, const struct cluster_config *befor
     if (state->leases.managing && before && (failover || !managed))
         actions_log(state, CM_ACTION_TELL, failover ? "failover" : "manager_took_over",
                     "term=%lu ms=%lu%s%s", state->config->term,
-                    since_ms(state, state->leases.begun_ns), failover ? " " : "", what);
+                    state_ms_since(state, state->leases.begun_ns), failover ? " " : "", what);
     const bool fill = before && manage_fill_installed(state, before);
     return failover || fill;
 }

@@ -6,8 +6,6 @@
  *  M5 A server is added only if it reported in this registration epoch, and a moment ago, or all would wait for one that has
  *     ended.
  */
-#include <stdio.h>
-
 #include "cm/fill.h"
 #include "cm/refusal.h"
 #include "cm/split.h"
@@ -110,31 +108,23 @@ static uint64_t waited_since(const struct cm_state *state, const struct cluster_
     return since_ns;
 }
 
-static void tell(struct cm_state *state, const char *event, const char *what, uint64_t since_ns)
-{
-    actions_log(state, CM_ACTION_TELL, event, "term=%lu %s ms=%lu", state->config->term, what,
-                (state->now_ns - since_ns) / NS_PER_MS);
-}
-
 static void tell_story(struct cm_state *state, const struct cluster_config *before,
                        const struct story_fill *story)
 {
-    char what[100];
-    if (story->joined) {
-        snprintf(what, sizeof what, "server=%s", story->servers);
-        tell(state, "server_joined", what, waited_since(state, before));
-    }
-    if (story->began) {
-        snprintf(what, sizeof what, "shards=%u", story->began);
-        tell(state, "filling", what, state->fills.since_ns);
-    }
-    if (story->ended) {
-        snprintf(what, sizeof what, "shards=%u left=%u", story->ended, story->left);
-        tell(state, "filled", what, state->fills.since_ns);
-    }
+    const uint64_t term = state->config->term,
+                   filling_ms = state_ms_since(state, state->fills.since_ns);
+    if (story->joined)
+        actions_log(state, CM_ACTION_TELL, "server_joined", "term=%lu server=%s ms=%lu", term,
+                    story->servers, state_ms_since(state, waited_since(state, before)));
+    if (story->began)
+        actions_log(state, CM_ACTION_TELL, "filling", "term=%lu shards=%u ms=%lu", term,
+                    story->began, filling_ms);
+    if (story->ended)
+        actions_log(state, CM_ACTION_TELL, "filled", "term=%lu shards=%u left=%u ms=%lu", term,
+                    story->ended, story->left, filling_ms);
     if (story->swapped + story->dropped > 0)
         actions_log(state, CM_ACTION_TELL, "shards_moved", "term=%lu led_by_others=%u left=%u",
-                    state->config->term, story->swapped, story->dropped);
+                    term, story->swapped, story->dropped);
 }
 
 bool manage_fill_installed(struct cm_state *state, const struct cluster_config *before)

@@ -1,5 +1,5 @@
 /* outgoing.c - the messages that a configuration manager sends. */
-#include "cm/outgoing.h"
+#include "cm/outbox.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "common/base/assert.h"
 #include "common/cluster/control.h"
 #include "common/cluster/login.h"
-#include "common/cluster/user_proto.h"
 #include "proto/message.h"
 
 /* `bytes` holds a struct message_control whose tag and layout are unused, then the payload. */

@@ -87,10 +87,14 @@ static const char *move_refusal(const struct cm_plan *plan, const struct cluster
     return why;
 }
 
-static void move(const struct cm_plan *plan, struct cluster_config *config)
+static void change_shard(const struct cm_plan *plan, struct cluster_config *config)
 {
     struct shard *shard = &config->shards[cluster_shard(config, plan->shard) - config->shards];
     shard->epoch++;
+    if (plan->kind == CM_PLAN_WORKER) {
+        shard->worker = plan->to;
+        return;
+    }
     if (shard_has_backup(shard, plan->to)) {
         struct led led;
         led_count(&led, config);
@@ -100,13 +104,6 @@ static void move(const struct cm_plan *plan, struct cluster_config *config)
     shard->filling[shard->filling_count++] = plan->to;
     shard->move_from = plan->server;
     shard->move_to = plan->to;
-}
-
-static void set_worker(const struct cm_plan *plan, struct cluster_config *config)
-{
-    struct shard *shard = &config->shards[cluster_shard(config, plan->shard) - config->shards];
-    shard->epoch++;
-    shard->worker = plan->to;
 }
 
 /* Only a manager that balances plans this, of what it knows (balance.h). */
@@ -338,10 +335,8 @@ struct cluster_config *plan_make(const struct cm_plan *plan, const struct cluste
         cluster_release(next);
         return NULL;
     }
-    if (plan->kind == CM_PLAN_MOVE)
-        move(plan, next);
-    else if (plan->kind == CM_PLAN_WORKER)
-        set_worker(plan, next);
+    if (plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER)
+        change_shard(plan, next);
     else if (plan->kind == CM_PLAN_BALANCE)
         next->balance = (enum cluster_balance)plan->to;
     else if (!is_of_users(plan))

@@ -48,7 +48,7 @@ void post_failure(struct cm *cm, uint32_t connection, uint32_t tag, int error, c
     post_own(cm, &answer, false, outgoing_failure(error, detail));
 }
 
-static void drop_shared(struct cm *cm)
+void post_fini(struct cm *cm)
 {
     for (int i = 0; i < 2; i++) {
         outgoing_release(cm->shared[i]);
@@ -71,7 +71,7 @@ void post_configuration(struct cm *cm, const struct cm_output *output,
         return;
     }
     if (cm->shared_term != action->config->term)
-        drop_shared(cm);
+        post_fini(cm);
     cm->shared_term = action->config->term;
     struct outgoing **outgoing = &cm->shared[action->with_secret ? 1 : 0];
     if (!*outgoing)
@@ -102,9 +102,4 @@ bool post_flush(struct cm *cm)
             cm_give_up(cm, peer, error_name(error));
     }
     return waits;
-}
-
-void post_fini(struct cm *cm)
-{
-    drop_shared(cm);
 }

@@ -5,22 +5,26 @@
 #include <stdio.h>
 
 #include "cm/cold.h"
-#include "cm/first.h"
-#include "cm/ids.h"
 #include "common/base/error.h"
 
-struct cluster_config *proposal_first(const struct cm_state_options *options,
-                                      const struct registrations *registrations)
+/* How many ids the series of `next` has: as many as lie behind it. */
+static uint32_t series_count(uint32_t next)
 {
-    struct member members[CLUSTER_MAX_MEMBERS] = {0};
-    uint32_t block_limit = UINT32_MAX;
-    for (uint32_t i = 0; i < options->server_count; i++) {
-        const struct cm_join *join = &registrations_find(registrations, options->servers[i])->join;
-        members[i] = join_member(join);
-        if (join->block_limit < block_limit)
-            block_limit = join->block_limit;
-    }
-    return first_place(options, members, block_limit);
+    uint32_t count = UINT32_C(1) << 31;
+    while (count > 1 && next >= UINT32_MAX - count + 1)
+        count /= 2;
+    return count;
+}
+
+uint32_t ids_series_end(uint32_t next)
+{
+    return UINT32_MAX - series_count(next) + 1;
+}
+
+bool ids_series_is_new(uint32_t next)
+{
+    const uint32_t start = ids_series_end(next) - series_count(next);
+    return next - start <= CLUSTER_FIRST_CLIENT_ID;
 }
 
 static bool reserve_ids(struct cluster_config *config)
@@ -74,10 +78,7 @@ int proposal_block(const struct cluster_config *config, struct cluster_config **
 int proposal_cold(const struct cluster_config *config, const struct registrations *registrations,
                   struct cluster_config **out, char *why, size_t why_bytes)
 {
-    struct cm_join joins[CLUSTER_MAX_MEMBERS];
-    for (uint32_t i = 0; i < config->member_count; i++)
-        joins[i] = registrations_find(registrations, config->members[i].server)->join;
-    const int error = cold_start(config, joins, out, why, why_bytes);
+    const int error = cold_start(config, registrations, out, why, why_bytes);
     if (!error && !ids_series_is_new(config->next_client_id))
         reserve_ids(*out);
     return error;

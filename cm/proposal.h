@@ -1,16 +1,25 @@
-/* proposal.h - the configurations that the state proposes: the first, one that reserves client ids,
- * one after a cold start. Pure. The client ids that one reserves begin with the next_client_id of the one in force. */
+/* proposal.h - configurations that the state proposes: one that reserves client ids, one after a cold start. Pure.
+ *
+ * The client ids that one reserves begin with the next_client_id of the one in force.
+ * So that no id is given twice though nobody knows how many of them were reserved (recovery.h), ids come in series: such a
+ * manager begins the next one. Each has half of what the ones before have left: the first all below 2^31. The first block of
+ * a series waits until every server has stored a configuration that is in it (proposal_may_reserve): so once one of its
+ * ids is given, no server brings an earlier series any more.
+ */
 #ifndef CM_PROPOSAL_H
 #define CM_PROPOSAL_H
 
 #include "cm/registrations.h"
 #include "cm/state.h"
 
-/* All servers of the options are registered. NULL: no memory. */
-struct cluster_config *proposal_first(const struct cm_state_options *options,
-                                      const struct registrations *registrations);
+enum { CM_CLIENT_ID_BLOCK = 1024 /* ids reserved by one change of the configuration */ };
 
-/* The first client ids of a series (ids.h) wait until every member has formatted its PM and stored the configuration: from
+/* ids_series_end: the id behind the series that `next`, the first one not reserved, is in; at last UINT32_MAX. No block
+ * reaches it. ids_series_is_new: none of that series is reserved. */
+uint32_t ids_series_end(uint32_t next);
+bool ids_series_is_new(uint32_t next);
+
+/* The first client ids of a series wait until every member has formatted its PM and stored the configuration: from
  * then on a member without data has lost it. holders: by server, the incarnation that reported so last; 0: none did. */
 bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders);
 

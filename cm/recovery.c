@@ -3,17 +3,10 @@
 
 #include <stdio.h>
 
-#include "cm/ids.h"
 #include "cm/plan.h"
 #include "cm/proposal.h"
 #include "cm/refusal.h"
 #include "common/base/error.h"
-
-void recovery_fini(struct recovery *recovery)
-{
-    cluster_release(recovery->best);
-    recovery->best = NULL;
-}
 
 /* A server whose copies are all damaged says that it keeps none; recovery_propose tells why that is the end. */
 bool recovery_lacks(const struct recovery *recovery, const struct cm_join *join)

@@ -4,7 +4,7 @@
  * The newest one that a server brings counts, of all servers that the manager was started for. What was stored after it
  * no server had adopted, so no entry was written in it, and its epochs may be used again (server/control/
  * control_stored.c). But clients may have been told of it, and may have ids out of it: so the term rises by more than
- * there can have been changes, and client ids go on in the next series (ids.h).
+ * there can have been changes, and client ids go on in the next series (proposal.h).
  */
 #ifndef CM_RECOVERY_H
 #define CM_RECOVERY_H
@@ -17,12 +17,9 @@
 
 /* All zeros: nobody has brought one. */
 struct recovery {
-    struct cluster_config *best;              /* of the highest term; NULL: none yet */
+    struct cluster_config *best; /* of the highest term, with a reference; NULL: none yet */
     uint64_t brought[CLUSTER_MAX_SERVER + 1]; /* by server: the incarnation that did */
 };
-
-/* The reference to `best`. */
-void recovery_fini(struct recovery *recovery);
 
 /* recovery_lacks: the server of this report has data, and has yet to bring the configuration of it. recovery_asks: likewise, of one that
  * has reported just now; `stored`: what it brings; NULL: nothing yet. */

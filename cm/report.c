@@ -1,11 +1,10 @@
-/* report.c - see report.h. */
-#include "cm/report.h"
+/* report.c - what servers report, and every other request, as the state gets it. */
+#include "cm/cm_internal.h"
 
 #include <string.h>
 
 #include "common/base/error.h"
 #include "common/base/version.h"
-#include "common/cluster/user_proto.h"
 
 /* A text that is too long becomes empty, and so is refused with the rest of the report. */
 static void copy_text(char *to, size_t to_bytes, const char *from)

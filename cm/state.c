@@ -20,7 +20,7 @@
  *     not be stored. A server that died before that epoch has not reported in it, though its connection may
  *     still be open and older reports of it may still be read. A configuration that named it beside living
  *     ones would wait for it for ever.
- *  S9 The first client ids of a series (ids.h) are reserved only when every member has reported that its PM is
+ *  S9 The first client ids of a series (proposal.h) are reserved only when every member has reported that its PM is
  *     durably formatted, and keeps the configuration. So a server without data, once there are clients, has lost it.
  * S10 Only a manager that leads registers a server, refuses one for good or gives an id: what others know may be old. With
  *     leases it leads if the configuration in force names it. One that does not tries to be named when it is elected, because
@@ -28,7 +28,7 @@
  *     tries. Without leases it leads if it is elected, and has read since. When it ceases to lead, it tells all that are
  *     connected, so that they go to the one that does.
  * S11 Where leases are in force, nothing else is proposed before the configuration names this manager, nor while a member has to be
- *     removed (manage.h).
+ *     removed (manage.c).
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -66,7 +66,7 @@ void cm_state_destroy(struct cm_state *state)
 {
     if (!state)
         return;
-    recovery_fini(&state->recovery);
+    cluster_release(state->recovery.best);
     cluster_release(state->proposal);
     cluster_release(state->config);
     free(state);
@@ -254,7 +254,7 @@ static struct cluster_config *propose_start(struct cm_state *state)
         error = recovery_propose(&state->recovery, &state->options, &state->registered, &config,
                                  why, sizeof state->detail);
     else
-        config = proposal_first(&state->options, &state->registered);
+        config = first_place(&state->options, &state->registered);
     if (error && error != ROWAN_ENOMEM)
         actions_stop(state, error, why);
     return config;
@@ -290,8 +290,10 @@ static struct cluster_config *propose_claim(struct cm_state *state)
         !claim_is_due(&state->claim, state->config, state->options.incarnation, state->now_ns))
         return NULL;
     struct cluster_config *config = manage_propose(state);
-    if (config)
-        claim_tried(&state->claim, state->now_ns);
+    if (config) {
+        state->claim.try_ns = state->now_ns;
+        state->claim.tries += state->claim.tries < UINT8_MAX;
+    }
     return config;
 }
 
@@ -346,13 +348,6 @@ static void advance(struct cm_state *state)
 }
 
 /* --- events --- */
-
-static void on_start(struct cm_state *state, const struct cm_event *event)
-{
-    (void)event;
-    ASSERT(!state->started);
-    state->started = state->must_read = true;
-}
 
 /* A read that failed is tried again at the next event, because the reason may last. */
 static void on_read(struct cm_state *state, const struct cm_event *event)
@@ -432,7 +427,8 @@ static void on_closed(struct cm_state *state, const struct cm_event *event)
 {
     struct connection *peer = &state->connections[event->connection];
     state->wanting -= peer->wants_id;
-    manage_closed(state, event->connection);
+    state->renewing -= peer->renews;
+    manage_plan_forget(state, event->connection);
     registrations_remove(&state->registered, event->connection);
     state->here -= peer->member;
     *peer = (struct connection){0};
@@ -528,7 +524,7 @@ static void on_new_client_id(struct cm_state *state, const struct cm_event *even
 }
 
 static void (*const handlers[])(struct cm_state *state, const struct cm_event *event) = {
-    [CM_EVENT_START] = on_start,
+    [CM_EVENT_START] = on_changed, /* it was never read */
     [CM_EVENT_READ] = on_read,
     [CM_EVENT_STORED] = on_stored,
     [CM_EVENT_CHANGED] = on_changed,
@@ -549,7 +545,7 @@ static void (*const handlers[])(struct cm_state *state, const struct cm_event *e
 const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_event *event)
 {
     ASSERT(!state->stopped && event->connection < CM_MAX_CONNECTIONS);
-    ASSERT(state->started || event->kind == CM_EVENT_START);
+    ASSERT(state->started == (event->kind != CM_EVENT_START));
     ASSERT(event->cut_count <= CLUSTER_MAX_MEMBERS);
     ASSERT(event->kind <= CM_EVENT_OPENED || state->connections[event->connection].open);
 
@@ -557,6 +553,7 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
     leases_pass(&state->leases, state->now_ns, event->now_ns);
     state->now_ns = event->now_ns;
     state->output.count = state->story_count = 0;
+    state->started = true;
     state->rests = false;
     handlers[event->kind](state, event);
     if (!state->rests)

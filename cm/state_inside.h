@@ -103,6 +103,11 @@ struct cm_state {
     struct cm_action actions[MAX_ACTIONS];
 };
 
+static inline uint64_t state_ms_since(const struct cm_state *state, uint64_t then_ns)
+{
+    return (state->now_ns - then_ns) / NS_PER_MS;
+}
+
 /* --- actions.c: of one step, in order --- */
 
 struct cm_action *actions_add(struct cm_state *state, enum cm_action_kind kind);
@@ -160,9 +165,6 @@ void manage_tick(struct cm_state *state);
 
 /* The member of this connection has reported. */
 void manage_joined(struct cm_state *state, uint32_t connection, bool serves);
-
-/* The connection is about to be forgotten. */
-void manage_closed(struct cm_state *state, uint32_t connection);
 
 /* `before` (NULL: none) was in force, what is in force now was stored since. True: it removed or added members or replicas, and
  * the log tells of it. */

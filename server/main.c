@@ -443,7 +443,7 @@ static int check_map(const struct check_settings *settings, const struct pm *pm)
     }
     const uint64_t found = check_found(report);
     const bool printed = print_report(report, settings->json);
-    check_report_destroy(report);
+    free(report);
     if (!printed)
         return cannot_check(settings, "the report could not be written");
     if (found)

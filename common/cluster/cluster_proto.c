@@ -13,7 +13,6 @@
 #include "common/base/version.h"
 #include "common/cluster/control.h"
 #include "common/cluster/unpack.h"
-#include "common/cluster/user_proto.h"
 
 /* A Configuration and the memory of the one part in it. */
 struct config_part {

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/auth/users.h"
 #include "common/fabric/fabric.h"
 #include "control.pb-c.h"
 
@@ -49,6 +50,12 @@ static inline ProtobufCBinaryData control_bytes(const void *data, size_t bytes)
     return (ProtobufCBinaryData){bytes, (uint8_t *)(uintptr_t)data};
 }
 bool control_take(const ProtobufCBinaryData *from, uint8_t *to, size_t bytes);
+
+/* A user in configurations and plans. `out` points into `user`. Without keys nothing in it says how the user logs in. */
+void user_pack(const struct user *user, bool with_keys, Rowan__User *out);
+
+/* Errors: ROWAN_EFORMAT (it is not right: users.h). */
+int user_unpack(const Rowan__User *from, struct user *out);
 
 /* NULL is fine. */
 void control_free(Rowan__ControlMessage *message);

@@ -16,10 +16,10 @@ void login_secret_fini(struct login_secret *secret)
 
 /* --- what both sides sign --- */
 
-static void set_rounds(struct login_words *words, uint32_t rounds)
+static void put_u32(uint8_t out[4], uint32_t value)
 {
-    for (unsigned i = 0; i < sizeof words->rounds; i++)
-        words->rounds[i] = (uint8_t)(rounds >> 8 * i);
+    for (unsigned i = 0; i < 4; i++)
+        out[i] = (uint8_t)(value >> 8 * i);
 }
 
 bool login_ticket(const uint8_t secret[CLUSTER_SECRET_BYTES], uint32_t client, const char *user,
@@ -30,8 +30,7 @@ bool login_ticket(const uint8_t secret[CLUSTER_SECRET_BYTES], uint32_t client, c
         uint8_t client[4]; /* little-endian */
         char user[USER_NAME_BYTES + 1];
     } words = {.what = "client id"};
-    for (unsigned i = 0; i < sizeof words.client; i++)
-        words.client[i] = (uint8_t)(client >> 8 * i);
+    put_u32(words.client, client);
     snprintf(words.user, sizeof words.user, "%s", user);
     return mac_make(secret, CLUSTER_SECRET_BYTES, &words, sizeof words, ticket);
 }
@@ -76,7 +75,7 @@ static int prove(struct login_try *login, struct login_secret *secret, struct fa
     if (login->proved || !control_take(&challenge->nonce, words->nonces[1], LOGIN_NONCE_BYTES) ||
         !control_take(&challenge->salt, words->salt, sizeof words->salt))
         return ROWAN_EFORMAT;
-    set_rounds(words, challenge->rounds);
+    put_u32(words->rounds, challenge->rounds);
     int error = derive(secret, words->salt, challenge->rounds);
     if (!error)
         error = scram_prove(&secret->keys, words, sizeof *words, proof);
@@ -149,7 +148,7 @@ static int challenge(struct login **out, const struct login_book *book, struct f
     else if (!scram_verifier_pretend(&login->verifier, book->cover, words->name, LOGIN_ROUNDS))
         return ROWAN_ENOMEM;
     memcpy(words->salt, login->verifier.salt, sizeof words->salt);
-    set_rounds(words, login->verifier.rounds);
+    put_u32(words->rounds, login->verifier.rounds);
     Rowan__Challenge body = ROWAN__CHALLENGE__INIT;
     body.nonce = control_bytes(words->nonces[1], LOGIN_NONCE_BYTES);
     body.salt = control_bytes(words->salt, sizeof words->salt);

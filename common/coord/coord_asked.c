@@ -6,9 +6,9 @@
 #include "common/base/error.h"
 
 /* The next poll sees it. */
-static int note(struct coord_asked *asked, bool *is_new)
+static int note(struct coord_asked *asked, enum asked_state *state)
 {
-    *is_new = true;
+    *state = ASKED_WAITING;
     if (asked->reactor)
         reactor_wake(asked->reactor);
     return 0;
@@ -21,7 +21,7 @@ int coord_asked_read(struct coord *coord, coord_read_done *done, void *context)
         return ROWAN_EAGAIN;
     asked->read.done = done;
     asked->read.context = context;
-    return note(asked, &asked->read.is_new);
+    return note(asked, &asked->read.state);
 }
 
 int coord_asked_cas(struct coord *coord, uint64_t expected_version, const void *value, size_t bytes,
@@ -38,7 +38,7 @@ int coord_asked_cas(struct coord *coord, uint64_t expected_version, const void *
     asked->cas.bytes = bytes;
     if (bytes > 0)
         memcpy(asked->cas.value, value, bytes);
-    return note(asked, &asked->cas.is_new);
+    return note(asked, &asked->cas.state);
 }
 
 int coord_asked_watch(struct coord *coord, coord_changed *changed, void *context)
@@ -49,7 +49,7 @@ int coord_asked_watch(struct coord *coord, coord_changed *changed, void *context
     asked->watch.changed = changed;
     asked->watch.context = context;
     asked->watch.version = asked->known_version;
-    return note(asked, &asked->watch.is_new);
+    return note(asked, &asked->watch.state);
 }
 
 int coord_asked_elect(struct coord *coord, coord_leader *leader, void *context)
@@ -59,7 +59,7 @@ int coord_asked_elect(struct coord *coord, coord_leader *leader, void *context)
         return ROWAN_EAGAIN;
     asked->election.leader = leader;
     asked->election.context = context;
-    return note(asked, &asked->election.is_new);
+    return note(asked, &asked->election.state);
 }
 
 void coord_answer_read(struct coord_asked *asked, int error, const void *value, size_t bytes,

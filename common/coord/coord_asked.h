@@ -1,13 +1,15 @@
 /* coord_asked.h - what the owner of a handle has asked for and was not answered yet: the same in every backend. Internal to
  * common/coord.
  *
- * A backend's struct begins with it, and its ops name the functions below. Its poll finds in `is_new` what was asked since
- * the last one, and takes it back. An answer may ask again.
+ * A backend's struct begins with it, and its ops name the functions below. What is asked is WAITING until the backend's poll hands
+ * it over. An answer may ask again.
  */
 #ifndef COORD_COORD_ASKED_H
 #define COORD_COORD_ASKED_H
 
 #include "common/coord/coord.h"
+
+enum asked_state { ASKED_FREE, ASKED_WAITING, ASKED_RUNNING };
 
 struct coord_asked {
     struct coord coord;
@@ -16,13 +18,13 @@ struct coord_asked {
     bool answered;           /* something was; the backend takes it back */
 
     struct {
-        bool is_new;
+        enum asked_state state;
         coord_read_done *done; /* NULL: nothing is asked */
         void *context;
     } read;
 
     struct {
-        bool is_new;
+        enum asked_state state;
         coord_cas_done *done; /* likewise */
         void *context;
         uint64_t expected;
@@ -31,14 +33,14 @@ struct coord_asked {
     } cas;
 
     struct {
-        bool is_new;
+        enum asked_state state;
         coord_changed *changed; /* likewise */
         void *context;
         uint64_t version; /* another one fires it */
     } watch;
 
     struct {
-        bool is_new;
+        enum asked_state state;
         coord_leader *leader; /* NULL: does not stand */
         void *context;
         bool leads;

@@ -34,10 +34,8 @@
 
 enum { JOB_SLOTS = 4 };
 
-enum op_state { OP_FREE, OP_WAITING, OP_RUNNING };
-
 struct coord_op {
-    enum op_state state;
+    enum asked_state *state;
     uint64_t due_ns; /* not before */
     uint64_t job;    /* the helper's, while running; they count from 1 */
     int error;       /* the result */
@@ -74,6 +72,7 @@ struct coord_file {
 
     /* Runs every INSPECT_PERIOD_NS while somebody watches or stands for election. */
     struct {
+        enum asked_state state;
         struct coord_op op; /* its error is that of reading the version */
         bool watches;
         bool stands;
@@ -125,10 +124,10 @@ static void *run_helper(void *argument)
 /* True when `op` was running and is no more. */
 static bool op_ended(struct coord_file *file, struct coord_op *op)
 {
-    if (op->state != OP_RUNNING ||
+    if (*op->state != ASKED_RUNNING ||
         atomic_load_explicit(&file->helper.done, memory_order_acquire) < op->job)
         return false;
-    op->state = OP_FREE;
+    *op->state = ASKED_FREE;
     return true;
 }
 
@@ -152,10 +151,11 @@ static bool answer_cas(struct coord_file *file, uint64_t now_ns)
     if (!op_ended(file, &file->cas.op))
         return false;
     if (file->cas.op.error == ROWAN_EAGAIN) {
-        file->cas.op.state = OP_WAITING;
+        file->asked.cas.state = ASKED_WAITING;
         file->cas.op.due_ns = now_ns + CAS_RETRY_NS;
         return true;
     }
+    file->cas.op.due_ns = 0;
     coord_answer_cas(&file->asked, file->cas.op.error);
     return true;
 }
@@ -189,25 +189,16 @@ static bool answer_inspect(struct coord_file *file)
     return true;
 }
 
-static void begin(struct coord_op *op, bool *is_new)
-{
-    if (!*is_new)
-        return;
-    *is_new = false;
-    op->state = OP_WAITING;
-    op->due_ns = 0;
-}
-
 static bool post_op(struct coord_file *file, struct coord_op *op, op_function *run, uint64_t now_ns,
                     uint64_t *wake_ns)
 {
-    if (op->state != OP_WAITING)
+    if (*op->state != ASKED_WAITING)
         return false;
     if (op->due_ns > now_ns) {
         wake_at(wake_ns, op->due_ns);
         return false;
     }
-    op->state = OP_RUNNING;
+    *op->state = ASKED_RUNNING;
     op->job = atomic_load_explicit(&file->helper.posted, memory_order_relaxed) + 1;
     ASSERT(op->job - atomic_load_explicit(&file->helper.done, memory_order_acquire) <
            JOB_SLOTS); /* 4 */
@@ -221,9 +212,9 @@ static bool post_inspect(struct coord_file *file, uint64_t now_ns, uint64_t *wak
 {
     if (!file->asked.watch.changed && !file->asked.election.leader)
         return false;
-    if (file->inspect.op.state == OP_FREE)
-        file->inspect.op.state = OP_WAITING;
-    if (file->inspect.op.state == OP_WAITING) {
+    if (file->inspect.state == ASKED_FREE)
+        file->inspect.state = ASKED_WAITING;
+    if (file->inspect.state == ASKED_WAITING) {
         file->inspect.watches = file->asked.watch.changed != NULL;
         file->inspect.stands = file->asked.election.leader != NULL;
     }
@@ -246,8 +237,6 @@ static enum poll_result file_poll(struct coord *coord, uint64_t now_ns, uint64_t
     if (!cas_ran_first)
         busy |= answer_cas(file, now_ns);
     busy |= answer_inspect(file);
-    begin(&file->read.op, &file->asked.read.is_new);
-    begin(&file->cas.op, &file->asked.cas.is_new);
     busy |= post_op(file, &file->read.op, run_read, now_ns, wake_ns);
     busy |= post_op(file, &file->cas.op, run_cas, now_ns, wake_ns);
     busy |= post_inspect(file, now_ns, wake_ns);
@@ -284,6 +273,9 @@ int coord_open_file(const char *directory, struct reactor *reactor, struct coord
         return ROWAN_ENOMEM;
     file->asked.coord.ops = &file_ops;
     file->asked.reactor = reactor;
+    file->read.op.state = &file->asked.read.state;
+    file->cas.op.state = &file->asked.cas.state;
+    file->inspect.op.state = &file->inspect.state;
     file->read.image = malloc(COORD_IMAGE_BYTES + 1); /* see coord_store_read */
     file->cas.image = malloc(COORD_IMAGE_BYTES);
     if (!file->read.image || !file->cas.image)

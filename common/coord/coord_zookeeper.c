@@ -30,23 +30,15 @@
 #include "common/coord/coord_asked.h"
 #include "common/coord/zookeeper_session.h"
 
-enum request_state { REQUEST_FREE, REQUEST_WAITING, REQUEST_RUNNING };
-
 struct coord_zookeeper {
     struct coord_asked asked;
     struct zookeeper_session session;
     char path[COORD_MAX_PATH_BYTES + 1];
     char value_path[COORD_MAX_PATH_BYTES + 8], leader_path[COORD_MAX_PATH_BYTES + 8];
-    enum request_state path_state; /* FREE: the path is there, or cannot be made */
+    enum asked_state path_state; /* FREE: the path is there, or cannot be made */
     bool path_refused;
-
-    enum request_state read_state, cas_state;
     bool read_is_synced;
-    enum request_state
-        watch_state; /* of the look; FREE, and a watch is set: the ensemble will tell */
-    enum request_state
-        election_state; /* of the look or of making the node; FREE: until it changes */
-    bool makes_leader;  /* nobody leads: make the node */
+    bool makes_leader; /* nobody leads: make the node */
 };
 
 /* --- what a completion says --- */
@@ -93,7 +85,7 @@ static void path_made(int code, const char *name, const void *context)
 {
     struct coord_zookeeper *zookeeper = owner_of(context);
     (void)name;
-    zookeeper->path_state = is_lost(code) ? REQUEST_WAITING : REQUEST_FREE;
+    zookeeper->path_state = is_lost(code) ? ASKED_WAITING : ASKED_FREE;
     zookeeper->path_refused = code != ZOK && code != ZNODEEXISTS && !is_lost(code);
     if (zookeeper->path_refused)
         (void)error_of(code, "path");
@@ -104,8 +96,8 @@ static bool make_path_again(struct coord_zookeeper *zookeeper, int code)
 {
     if (code != ZNONODE || zookeeper->path_refused)
         return false;
-    if (zookeeper->path_state == REQUEST_FREE)
-        zookeeper->path_state = REQUEST_WAITING;
+    if (zookeeper->path_state == ASKED_FREE)
+        zookeeper->path_state = ASKED_WAITING;
     return true;
 }
 
@@ -148,10 +140,10 @@ static void read_done(int code, const char *value, int bytes, const struct Stat 
         return;
     const bool told = code == ZOK || code == ZNONODE;
     if (is_lost(code) || code == ZTHROTTLEDOP || (told && !zookeeper->read_is_synced)) {
-        zookeeper->read_state = REQUEST_WAITING;
+        zookeeper->asked.read.state = ASKED_WAITING;
         return;
     }
-    zookeeper->read_state = REQUEST_FREE;
+    zookeeper->asked.read.state = ASKED_FREE;
     if (code == ZOK)
         coord_answer_read(&zookeeper->asked, 0, value, bytes > 0 ? (size_t)bytes : 0,
                           version_of(stat));
@@ -172,7 +164,7 @@ static int hand_over_read(struct coord_zookeeper *zookeeper)
 
 static void answer_cas(struct coord_zookeeper *zookeeper, int error)
 {
-    zookeeper->cas_state = REQUEST_FREE;
+    zookeeper->asked.cas.state = ASKED_FREE;
     coord_answer_cas(&zookeeper->asked, error);
 }
 
@@ -181,7 +173,7 @@ static void cas_done(struct coord_zookeeper *zookeeper, int code)
     if (zookeeper->session.closing)
         return;
     if (code == ZTHROTTLEDOP) /* it was not carried out */
-        zookeeper->cas_state = REQUEST_WAITING;
+        zookeeper->asked.cas.state = ASKED_WAITING;
     else if (code == ZOK)
         answer_cas(zookeeper, 0);
     else if (code == ZBADVERSION || code == ZNODEEXISTS || code == ZNONODE)
@@ -202,7 +194,7 @@ static void value_made(int code, const char *name, const void *context)
     struct coord_zookeeper *zookeeper = owner_of(context);
     (void)name;
     if (!zookeeper->session.closing && make_path_again(zookeeper, code))
-        zookeeper->cas_state = REQUEST_WAITING;
+        zookeeper->asked.cas.state = ASKED_WAITING;
     else
         cas_done(zookeeper, code == ZNONODE ? ZNOAUTH : code); /* the path cannot be made */
 }
@@ -219,13 +211,13 @@ static int hand_over_cas(struct coord_zookeeper *zookeeper)
                     (int)(expected - 1), value_set, zookeeper);
 }
 
-/* --- the watch (3) --- */
+/* --- the watch (3): the state is that of the look; FREE, and a watch is set: the ensemble will tell --- */
 
 static void fire(struct coord_zookeeper *zookeeper)
 {
     if (!zookeeper->asked.watch.changed || zookeeper->session.closing)
         return;
-    zookeeper->watch_state = REQUEST_FREE;
+    zookeeper->asked.watch.state = ASKED_FREE;
     coord_answer_watch(&zookeeper->asked);
 }
 
@@ -242,10 +234,10 @@ static void value_changed(zhandle_t *handle, int type, int state, const char *pa
 static void watch_looked(int code, const struct Stat *stat, const void *context)
 {
     struct coord_zookeeper *zookeeper = owner_of(context);
-    if (zookeeper->session.closing || zookeeper->watch_state != REQUEST_RUNNING)
+    if (zookeeper->session.closing || zookeeper->asked.watch.state != ASKED_RUNNING)
         return; /* it has fired meanwhile */
     const bool again = is_lost(code) || code == ZTHROTTLEDOP;
-    zookeeper->watch_state = again ? REQUEST_WAITING : REQUEST_FREE;
+    zookeeper->asked.watch.state = again ? ASKED_WAITING : ASKED_FREE;
     if (code != ZOK && code != ZNONODE && !again)
         (void)error_of(code, "watch");
     else if (!again && (code == ZOK ? version_of(stat) : 0) != zookeeper->asked.watch.version)
@@ -258,7 +250,7 @@ static int hand_over_watch(struct coord_zookeeper *zookeeper)
                         watch_looked, zookeeper);
 }
 
-/* --- election (4) --- */
+/* --- election (4): of the look, or of making the node; FREE: until it changes --- */
 
 static void leader_changed(zhandle_t *handle, int type, int state, const char *path, void *context)
 {
@@ -266,8 +258,8 @@ static void leader_changed(zhandle_t *handle, int type, int state, const char *p
     (void)handle;
     (void)state;
     (void)path;
-    if (type != ZOO_SESSION_EVENT && zookeeper->election_state == REQUEST_FREE)
-        zookeeper->election_state = REQUEST_WAITING;
+    if (type != ZOO_SESSION_EVENT && zookeeper->asked.election.state == ASKED_FREE)
+        zookeeper->asked.election.state = ASKED_WAITING;
 }
 
 static void leader_looked(int code, const struct Stat *stat, const void *context)
@@ -276,7 +268,7 @@ static void leader_looked(int code, const struct Stat *stat, const void *context
     if (zookeeper->session.closing)
         return;
     const bool again = is_lost(code) || code == ZTHROTTLEDOP;
-    zookeeper->election_state = again || code == ZNONODE ? REQUEST_WAITING : REQUEST_FREE;
+    zookeeper->asked.election.state = again || code == ZNONODE ? ASKED_WAITING : ASKED_FREE;
     zookeeper->makes_leader = code == ZNONODE;
     if (code != ZOK && code != ZNONODE && !again)
         (void)error_of(code, "leader");
@@ -294,7 +286,7 @@ static void leader_made(int code, const char *name, const void *context)
     if (zookeeper->session.closing)
         return;
     const bool refused = is_refused(code) || (code == ZNONODE && !make_path_again(zookeeper, code));
-    zookeeper->election_state = refused ? REQUEST_FREE : REQUEST_WAITING;
+    zookeeper->asked.election.state = refused ? ASKED_FREE : ASKED_WAITING;
     zookeeper->makes_leader = false;
     if (refused)
         (void)error_of(code, "leader");
@@ -311,56 +303,45 @@ static int hand_over_election(struct coord_zookeeper *zookeeper)
 
 /* --- the poll --- */
 
-static void begin(enum request_state *state, bool *is_new)
-{
-    if (*is_new)
-        *state = REQUEST_WAITING;
-    *is_new = false;
-}
-
-static bool hand_over(struct coord_zookeeper *zookeeper, enum request_state *state,
+static bool hand_over(struct coord_zookeeper *zookeeper, enum asked_state *state,
                       int (*request)(struct coord_zookeeper *zookeeper))
 {
-    if (*state != REQUEST_WAITING)
+    if (*state != ASKED_WAITING)
         return false;
-    *state = REQUEST_RUNNING;
+    *state = ASKED_RUNNING;
     if (request(zookeeper) != ZOK) /* it is not connected any more, or short of memory */
-        *state = REQUEST_WAITING;
-    return *state == REQUEST_RUNNING;
+        *state = ASKED_WAITING;
+    return *state == ASKED_RUNNING;
 }
 
 static bool hand_over_all(struct coord_zookeeper *zookeeper)
 {
     struct coord_asked *asked = &zookeeper->asked;
     bool any = hand_over(zookeeper, &zookeeper->path_state, make_path);
-    begin(&zookeeper->cas_state, &asked->cas.is_new);
-    begin(&zookeeper->read_state, &asked->read.is_new);
-    begin(&zookeeper->watch_state, &asked->watch.is_new);
-    begin(&zookeeper->election_state, &asked->election.is_new);
     /* No node has such a version. */
-    if (zookeeper->cas_state == REQUEST_WAITING && zookeeper->asked.cas.expected > INT32_MAX)
+    if (asked->cas.state == ASKED_WAITING && asked->cas.expected > INT32_MAX)
         answer_cas(zookeeper, ROWAN_EVERSION);
-    any |= hand_over(zookeeper, &zookeeper->cas_state, hand_over_cas);
-    any |= hand_over(zookeeper, &zookeeper->read_state, hand_over_read);
-    any |= hand_over(zookeeper, &zookeeper->watch_state, hand_over_watch);
-    any |= hand_over(zookeeper, &zookeeper->election_state, hand_over_election);
+    any |= hand_over(zookeeper, &asked->cas.state, hand_over_cas);
+    any |= hand_over(zookeeper, &asked->read.state, hand_over_read);
+    any |= hand_over(zookeeper, &asked->watch.state, hand_over_watch);
+    any |= hand_over(zookeeper, &asked->election.state, hand_over_election);
     return any;
 }
 
-static void ask_again(enum request_state *state)
+static void ask_again(enum asked_state *state)
 {
-    if (*state == REQUEST_RUNNING)
-        *state = REQUEST_WAITING;
+    if (*state == ASKED_RUNNING)
+        *state = ASKED_WAITING;
 }
 
 /* 5 */
 static void session_expired(struct coord_zookeeper *zookeeper)
 {
-    ask_again(&zookeeper->read_state);
-    if (zookeeper->cas_state == REQUEST_RUNNING)
+    ask_again(&zookeeper->asked.read.state);
+    if (zookeeper->asked.cas.state == ASKED_RUNNING)
         answer_cas(zookeeper, ROWAN_EUNKNOWN);
     if (zookeeper->asked.watch.changed)
-        zookeeper->watch_state = REQUEST_WAITING;
+        zookeeper->asked.watch.state = ASKED_WAITING;
 }
 
 static enum poll_result zookeeper_poll(struct coord *coord, uint64_t now_ns, uint64_t *wake_ns)
@@ -372,11 +353,11 @@ static enum poll_result zookeeper_poll(struct coord *coord, uint64_t now_ns, uin
     case SESSION_NO_NEWS:
         break;
     case SESSION_CONNECTED: /* `leader` may be another session's by now, and the client may have lost the watch */
-        zookeeper->path_state = REQUEST_WAITING;
+        zookeeper->path_state = ASKED_WAITING;
         if (zookeeper->asked.watch.changed)
-            zookeeper->watch_state = REQUEST_WAITING;
+            zookeeper->asked.watch.state = ASKED_WAITING;
         if (zookeeper->asked.election.leader)
-            zookeeper->election_state = REQUEST_WAITING;
+            zookeeper->asked.election.state = ASKED_WAITING;
         break;
     case SESSION_EXPIRED:
         session_expired(zookeeper);

@@ -46,15 +46,10 @@ static int step_failed(const char *step, const char *path, int system_errno)
     }
 }
 
-static bool is_aligned(uint64_t number)
-{
-    return number % MAP_ALIGN_BYTES == 0;
-}
-
 static bool range_is_valid(uint64_t offset, uint64_t bytes)
 {
     /* Beyond it the locks of the peers lie, and these must fit an off_t. */
-    return is_aligned(offset) && is_aligned(bytes) && offset < PM_LOCK_PEERS &&
+    return (offset | bytes) % MAP_ALIGN_BYTES == 0 && offset < PM_LOCK_PEERS &&
            bytes < PM_LOCK_PEERS - offset;
 }
 

@@ -67,20 +67,7 @@ static int check_config(const struct pm *pm, const struct store_geometry *at, un
 
 /* --- the replica table --- */
 
-static bool add_row(struct check_report *report, uint16_t shard, const struct replica_row *row)
-{
-    if (report->row_count % 64 == 0) {
-        struct check_row *more =
-            realloc(report->rows, (report->row_count + 64) * sizeof(*report->rows));
-        if (!more)
-            return false;
-        report->rows = more;
-    }
-    report->rows[report->row_count++] = (struct check_row){.shard = shard, .row = *row};
-    return true;
-}
-
-static bool check_row(const struct pm *pm, const struct store_geometry *at, uint16_t shard,
+static void check_row(const struct pm *pm, const struct store_geometry *at, uint16_t shard,
                       struct check_report *report)
 {
     struct row rows[2];
@@ -95,7 +82,8 @@ static bool check_row(const struct pm *pm, const struct store_geometry *at, uint
             find(report, lost ? CHECK_REPLICA : CHECK_ROW, shard,
                  at->replicas[i] + (uint64_t)shard * ROW_BYTES, ROW_BYTES);
     }
-    return row.state == REPLICA_NONE || add_row(report, shard, &row);
+    if (row.state != REPLICA_NONE)
+        report->rows[report->row_count++] = (struct check_row){.shard = shard, .row = row};
 }
 
 /* --- segments --- */
@@ -216,26 +204,17 @@ int check_pm(const struct pm *pm, struct check_report **out)
     }
     const struct store_geometry at = store_geometry(report->superblock.segments);
     check_head(pm, report);
-    bool memory = check_config(pm, &at, 0, report) == 0 && check_config(pm, &at, 1, report) == 0;
-    for (uint32_t shard = 0; shard < STORE_SHARD_IDS && memory; shard++)
-        memory = check_row(pm, &at, (uint16_t)shard, report);
-    check_voids(pm, &at, report);
-    for (uint64_t i = 0; i < report->superblock.segments && memory; i++)
-        check_segment(pm, &at, i, report);
-    if (!memory) {
-        check_report_destroy(report);
+    if (check_config(pm, &at, 0, report) || check_config(pm, &at, 1, report)) {
+        free(report);
         return ROWAN_ENOMEM;
     }
+    for (uint32_t shard = 0; shard < STORE_SHARD_IDS; shard++)
+        check_row(pm, &at, (uint16_t)shard, report);
+    check_voids(pm, &at, report);
+    for (uint64_t i = 0; i < report->superblock.segments; i++)
+        check_segment(pm, &at, i, report);
     *out = report;
     return 0;
-}
-
-void check_report_destroy(struct check_report *report)
-{
-    if (!report)
-        return;
-    free(report->rows);
-    free(report);
 }
 
 uint64_t check_found(const struct check_report *report)

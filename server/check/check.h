@@ -63,8 +63,8 @@ struct check_report {
     struct store_run run; /* if has_run */
     struct check_config configs[2];
     uint64_t states[SEGMENT_COMMITTED + 1], owners[OWNER_KINDS]; /* segments */
-    struct check_row *rows; /* those in use, and those damaged */
     uint32_t row_count;
+    struct check_row rows[STORE_SHARD_IDS];   /* those in use, and those damaged */
     struct check_void voids[2 * STORE_VOIDS]; /* of two copies that differ both */
     uint32_t void_count;
     uint64_t blocks[ENTRY_TYPES]; /* whole ones, by entry_type */
@@ -74,9 +74,8 @@ struct check_report {
     uint32_t place_count;
 };
 
-/* check_pm: reads all of a map. Errors: those of store_read_identity (store_why tells), ROWAN_ENOMEM. */
+/* check_pm: reads all of a map. The report is to be freed. Errors: those of store_read_identity (store_why tells), ROWAN_ENOMEM. */
 int check_pm(const struct pm *pm, struct check_report **out);
-void check_report_destroy(struct check_report *report);
 
 /* How much was found that is or may be damaged. */
 uint64_t check_found(const struct check_report *report);

@@ -103,10 +103,10 @@ const struct shard *control_row(const struct control *control, uint32_t id)
 
 struct role *control_owner(struct control *control, const struct shard *row)
 {
-    return row->primary == control->common->server
-               ? worker_role(control->workers[row->worker])
-               : digest_role(
-                     control->digests[control->shards[row - control->config->shards]->digest]);
+    const struct shard_state *shard = control->shards[row - control->config->shards];
+    return control->roles[row->primary == control->common->server
+                              ? row->worker
+                              : control->options->workers + shard->digest];
 }
 
 int control_tell_clean(struct control *control, const struct shard *row, struct shard_state *shard)

@@ -80,11 +80,9 @@ static int move_places(struct control *control, const struct cluster_config *con
     const uint32_t count = config->shard_count;
     struct shard_state **shards = calloc(count, sizeof(struct shard_state *));
     struct adopt_shard *places = calloc(count, sizeof *places);
-    uint64_t *needs = calloc(count, sizeof *needs);
-    if (!shards || !places || !needs) {
+    if (!shards || !places) {
         free(shards);
         free(places);
-        free(needs);
         return ROWAN_ENOMEM;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -93,14 +91,11 @@ static int move_places(struct control *control, const struct cluster_config *con
             continue;
         shards[i] = control->shards[row - old->shards];
         places[i] = control->adoption.shards[row - old->shards];
-        needs[i] = control->commit_needs[row - old->shards];
     }
     free(control->shards);
     free(control->adoption.shards);
-    free(control->commit_needs);
     control->shards = shards;
     control->adoption.shards = places;
-    control->commit_needs = needs;
     control->commit_position = 0;
     for (struct control_link *link = control->links.first; link; link = link->place.next)
         link->settled_next = 0;
@@ -221,9 +216,10 @@ static int forget(struct control *control, uint32_t position)
     store_replica_set(control->common->store, shard->id,
                       &(struct replica_row){.state = REPLICA_NONE});
     control->shards[position] = NULL;
-    control->commit_needs[position] = 0;
-    control->adoption.shards[position].place = ADOPT_WITH_OWNER;
-    control->adoption.shards[position].leaves = false;
+    struct adopt_shard *at = &control->adoption.shards[position];
+    at->place = ADOPT_WITH_OWNER;
+    at->leaves = false;
+    at->commit_needs = 0;
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
         if (control->shards[i] && control->shards[i]->parent == shard->id)
             atomic_store_explicit(&control->shards[i]->parent, SHARD_NO_ID, memory_order_relaxed);
@@ -401,11 +397,7 @@ static void note_senders(struct control *control)
 int control_adopt_first(struct control *control)
 {
     struct control_adoption *adoption = &control->adoption;
-    const uint32_t shards = control->config->shard_count;
-    adoption->shards = calloc(shards, sizeof *adoption->shards);
-    if (!adoption->shards)
-        return ROWAN_ENOMEM;
-    for (uint32_t i = 0; i < shards; i++)
+    for (uint32_t i = 0; i < control->config->shard_count; i++)
         adoption->shards[i].epoch = control->config->shards[i].epoch;
     adoption->step = ADOPT_ROLES;
     adoption->began_ns = control->now_ns;
@@ -447,11 +439,6 @@ void control_adopt_filled(struct control *control, const struct command_filled *
     (void)control_message_send(control->cm_conn, 0, &CONTROL_MESSAGE(FILLED, filled, &body));
 }
 
-void control_adopt_reconnected(struct control *control)
-{
-    control->adoption.reported = 0;
-}
-
 void control_adopt_committed(struct control *control, uint64_t term)
 {
     struct control_adoption *adoption = &control->adoption;
@@ -461,7 +448,7 @@ void control_adopt_committed(struct control *control, uint64_t term)
     adoption->committed = term;
     adoption->releases = true;
     note_senders(control);
-    control_lease_soon(control);
+    control->lease.renew_ns = control->now_ns; /* there may be one now */
     log_event(LOG_INFO, "configuration_committed", "term=%lu", term);
     int error = 0;
     for (uint32_t i = 0; i < control->options->workers && !error; i++)
@@ -546,7 +533,7 @@ bool control_adopt_poll(struct control *control)
     struct control_adoption *adoption = &control->adoption;
     bool any = false;
     int error = 0;
-    if (!adoption->shards)
+    if (control->config->lease_ms == 0)
         return false;
     while (!error && adoption->step != ADOPT_DONE && is_through(control)) {
         any = true;

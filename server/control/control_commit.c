@@ -43,14 +43,12 @@ int control_commit_open(struct control *control)
 {
     control->commit_covers =
         calloc(store_segments(control->common->store), sizeof *control->commit_covers);
-    control->commit_needs = calloc(control->config->shard_count, sizeof *control->commit_needs);
-    return control->commit_covers && control->commit_needs ? 0 : ROWAN_ENOMEM;
+    return control->commit_covers ? 0 : ROWAN_ENOMEM;
 }
 
 void control_commit_close(struct control *control)
 {
     free(control->commit_covers);
-    free(control->commit_needs);
 }
 
 static uint64_t settled(const struct shard_state *shard)
@@ -108,7 +106,7 @@ static bool begin(struct control *control, uint64_t *wake_ns)
     control_zone_uncover(control);
     atomic_store_explicit(&control->common->rows_owed, false, memory_order_relaxed);
     for (uint32_t i = 0; i < control->config->shard_count; i++)
-        control->commit_needs[i] = highest_closed(control->shards[i]);
+        control->adoption.shards[i].commit_needs = highest_closed(control->shards[i]);
     control->commit_position = 0;
     return true;
 }
@@ -117,20 +115,21 @@ static bool is_over(struct control *control)
 {
     uint32_t position = control->commit_position;
     while (position < control->config->shard_count &&
-           settled(control->shards[position]) >= control->commit_needs[position])
+           settled(control->shards[position]) >= control->adoption.shards[position].commit_needs)
         position++;
     control->commit_position = position;
     return position == control->config->shard_count;
 }
 
-void control_commit_rows(struct control *control, const uint64_t *most)
+void control_commit_rows(struct control *control, bool covered)
 {
     struct store *store = control->common->store;
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
         const struct shard_state *shard = control->shards[i];
         if (!shard)
             continue;
-        const uint64_t upto = most && most[i] < settled(shard) ? most[i] : settled(shard);
+        const uint64_t is = settled(shard), needs = control->adoption.shards[i].commit_needs,
+                       upto = covered && needs < is ? needs : is;
         struct replica_row row = store_replica(store, shard->id);
         if (row.settled >= upto)
             continue;
@@ -192,7 +191,7 @@ bool control_commit_poll(struct control *control, uint64_t *wake_ns)
     if (control->commit_step == COMMIT_FENCE) {
         if (!server_fenced(control->common, control->commit_ticket)) /* G3 */
             return false;
-        control_commit_rows(control, control->commit_needs); /* G2, G4, G5 */
+        control_commit_rows(control, true); /* G2, G4, G5 */
         control->commit_step = COMMIT_ROWS;
     }
     if (!control_commit_sync(control))

@@ -21,13 +21,6 @@ const struct cluster_config *control_config_known(const struct control *control)
     return control->next ? control->next : control->config ? control->config : control->coming;
 }
 
-static void send_to_cm(struct control *control, uint32_t tag, const Rowan__ControlMessage *message)
-{
-    int error = control_message_send(control->cm_conn, tag, message);
-    if (error)
-        log_event(LOG_WARN, "cm_send_failed", "error=%s", error_name(error));
-}
-
 /* Reports for duty. From then on the CM also sends later configurations on this connection. */
 static void join(struct control *control)
 {
@@ -65,7 +58,10 @@ static void join(struct control *control)
         body.stored.len = stored.byte_count;
     }
     body.durability = (char *)(uintptr_t)pm_durability_name(control->common->pm->durability);
-    send_to_cm(control, ++control->join_tag, &CONTROL_MESSAGE(JOIN, join, &body));
+    int error = control_message_send(control->cm_conn, ++control->join_tag,
+                                     &CONTROL_MESSAGE(JOIN, join, &body));
+    if (error)
+        log_event(LOG_WARN, "cm_send_failed", "error=%s", error_name(error));
     control->join_again_ns = control->now_ns + CONTROL_JOIN_AGAIN_NS;
 }
 
@@ -331,10 +327,11 @@ static void cm_reached(struct control *control)
     control->cm_leads = false;
     control->registration_epoch = 0;
     control->bring = false;
-    control_lease_connected(control);
+    control->lease.manager_ns = 0; /* no time of this one is known */
+    control->lease.renew_ns = control->now_ns;
     report_anew(control);
     join(control);
-    control_adopt_reconnected(control);
+    control->adoption.reported = 0;
 }
 
 /* Without a configuration a wrong key is a mistake; with one, nothing that somebody else at a manager's address says ends it. */

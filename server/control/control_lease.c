@@ -160,17 +160,6 @@ uint64_t control_lease_left_ms(const struct control *control)
                : (until_ns - control->now_ns + NS_PER_MS - 1) / NS_PER_MS;
 }
 
-void control_lease_connected(struct control *control)
-{
-    control->lease.manager_ns = 0;
-    control->lease.renew_ns = control->now_ns;
-}
-
-void control_lease_soon(struct control *control)
-{
-    control->lease.renew_ns = control->now_ns;
-}
-
 void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseIs *is)
 {
     struct lease *lease = &control->lease;

@@ -19,13 +19,15 @@ struct owner {
 };
 
 struct owners {
-    struct owner workers[CLUSTER_MAX_WORKERS], digests[SERVER_MAX_DIGESTS];
+    struct owner roles[CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS]; /* workers, then digest roles */
     uint64_t passed_ns;
 };
 
-static struct owner *owner_of(struct owners *owners, const struct shard_state *shard)
+static struct owner *owner_of(const struct control *control, struct owners *owners,
+                              const struct shard_state *shard)
 {
-    return shard->primary ? &owners->workers[shard->worker] : &owners->digests[shard->digest];
+    return &owners
+                ->roles[shard->primary ? shard->worker : control->options->workers + shard->digest];
 }
 
 static uint64_t work_since(const struct shard_state *shard)
@@ -33,27 +35,19 @@ static uint64_t work_since(const struct shard_state *shard)
     return atomic_load_explicit(&shard->work.done, memory_order_relaxed) - shard->work.told;
 }
 
-static uint64_t busy_since(const struct role *role, uint64_t *told_ns)
-{
-    const uint64_t now_ns = counter_get(&role->busy_ns), since_ns = now_ns - *told_ns;
-    *told_ns = now_ns;
-    return since_ns;
-}
-
 static void measure_owners(struct control *control, struct owners *owners)
 {
     struct control_load *load = &control->load;
     *owners = (struct owners){.passed_ns = control->now_ns - load->told_ns};
     load->told_ns = control->now_ns;
-    for (uint32_t i = 0; i < control->options->workers; i++)
-        owners->workers[i].busy_ns =
-            busy_since(worker_role(control->workers[i]), &load->worker_ns[i]);
-    for (uint32_t i = 0; i < control->options->digests; i++)
-        owners->digests[i].busy_ns =
-            busy_since(digest_role(control->digests[i]), &load->digest_ns[i]);
+    for (uint32_t i = 0; i < control->role_count - 1; i++) { /* all but the clean role */
+        const uint64_t busy_ns = counter_get(&control->roles[i]->busy_ns);
+        owners->roles[i].busy_ns = busy_ns - load->busy_ns[i];
+        load->busy_ns[i] = busy_ns;
+    }
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
         if (control->shards[i])
-            owner_of(owners, control->shards[i])->work += work_since(control->shards[i]);
+            owner_of(control, owners, control->shards[i])->work += work_since(control->shards[i]);
     }
 }
 
@@ -74,7 +68,7 @@ static bool measure(struct control *control, struct owners *owners, struct shard
                     Rowan__ShardLoad *row)
 {
     struct work *work = &shard->work;
-    const struct owner *owner = owner_of(owners, shard);
+    const struct owner *owner = owner_of(control, owners, shard);
     const uint32_t epoch = shard->epoch;
     const uint64_t since = work_since(shard);
     const bool changed = work->told_epoch != epoch;

@@ -250,7 +250,7 @@ static void record_reconciliation(struct control *control, uint64_t *wake_ns)
         return;
     }
     /* What is cleaned now is above the settled versions that the start found. */
-    control_commit_rows(control, NULL);
+    control_commit_rows(control, false);
     if (!control_commit_sync(control))
         return;
     control->data.possibly_incomplete = false;
@@ -298,7 +298,10 @@ static void serve(struct control *control)
     control->coming = NULL;
     control->opening = OPENING_NOTHING;
     control->shards = calloc(control->config->shard_count, sizeof(struct shard_state *));
-    int error = control->shards ? control_config_hand_out(control) : ROWAN_ENOMEM;
+    control->adoption.shards =
+        calloc(control->config->shard_count, sizeof *control->adoption.shards);
+    int error = control->shards && control->adoption.shards ? control_config_hand_out(control)
+                                                            : ROWAN_ENOMEM;
     for (uint32_t i = 0; i < control->config->shard_count && !error; i++)
         error = hand_out_shard(control, i);
     tell_owners(control);

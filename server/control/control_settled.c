@@ -57,7 +57,8 @@ static bool fill(const struct control *control, uint32_t position, Rowan__ShardS
     row->shard = shard->id;
     row->epoch = shard->epoch;
     row->settled = version_epoch(settled) == shard->epoch ? settled : 0;
-    if (control->commit_step == COMMIT_WAIT && commit < control->commit_needs[position])
+    if (control->commit_step == COMMIT_WAIT &&
+        commit < control->adoption.shards[position].commit_needs)
         row->commit = commit;
     return row->settled || row->commit;
 }

@@ -67,8 +67,8 @@ struct lease {
 struct control_load {
     uint64_t told_ns;
     uint32_t reports;
-    uint64_t item_bytes; /* that an index item stands for */
-    uint64_t worker_ns[CLUSTER_MAX_WORKERS], digest_ns[SERVER_MAX_DIGESTS];
+    uint64_t item_bytes;                                        /* that an index item stands for */
+    uint64_t busy_ns[CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS]; /* of `roles` */
 };
 
 /* What the PM held when the server started. */
@@ -101,13 +101,14 @@ struct adopt_shard {
     uint32_t epoch; /* that its owner was told */
     uint32_t
         sender; /* who led it when a configuration was committed last, so may have sent to us: server, incarnation */
-    uint64_t incarnation; /* 0: nobody has */
+    uint64_t incarnation;  /* 0: nobody has */
+    uint64_t commit_needs; /* control_commit.c: the version that has to be settled */
 };
 
-/* Of `config`, where there are leases. */
+/* Of `config`; but for `shards`, where there are leases. */
 struct control_adoption {
     enum adopt_step step;
-    struct adopt_shard *shards; /* NULL: there are no leases, or no configuration yet */
+    struct adopt_shard *shards; /* NULL: there is no configuration yet */
     bool releases;              /* DONE, committed: shards are still to be promoted */
     uint32_t waiting;           /* FORGET, ROLES: that have not answered */
     uint64_t began_ns;
@@ -199,7 +200,6 @@ struct control {
     /* control_commit.c */
     enum commit_step commit_step;
     bool *commit_covers;      /* by segment */
-    uint64_t *commit_needs;   /* by position of the shard */
     uint32_t commit_position; /* shards in front of it have reached theirs */
     struct pm_ticket commit_ticket;
     uint64_t commit_ask_ns; /* WAIT: when to ask for commit versions */
@@ -288,8 +288,8 @@ void control_zone_free_voids(struct blog_segment *segment);
 
 /* Once the shards are handed out. Errors: ROWAN_ENOMEM. */
 int control_commit_open(struct control *control);
-/* The settled versions go into the replica table; control_commit_sync: a step of bringing it to PM. True: it is. */
-void control_commit_rows(struct control *control, const uint64_t *most);
+/* The settled versions go into the replica table, or those that are `covered`; control_commit_sync: a step of bringing it to PM. True: it is. */
+void control_commit_rows(struct control *control, bool covered);
 bool control_commit_sync(struct control *control);
 /* One step. True if it did anything. */
 bool control_commit_poll(struct control *control, uint64_t *wake_ns);
@@ -328,8 +328,6 @@ void control_adopt_answered(struct control *control, uint64_t term);
 void control_adopt_committed(struct control *control, uint64_t term);
 /* A worker says so, and repeats it. */
 void control_adopt_filled(struct control *control, const struct command_filled *filled);
-/* There is a new connection to a manager. */
-void control_adopt_reconnected(struct control *control);
 /* True if it did anything. */
 bool control_adopt_poll(struct control *control);
 void control_adopt_close(struct control *control);
@@ -337,15 +335,10 @@ void control_adopt_close(struct control *control);
 
 /* Renews; raises `lease_ns` of the server by what the manager grants. */
 void control_lease_poll(struct control *control, uint64_t *wake_ns);
-/* The connection to the CM is a new one. */
-void control_lease_connected(struct control *control);
-
 /* How long this server has had no lease; 0: it has one. */
 uint64_t control_lease_without_ms(const struct control *control);
 /* How much of it is left; 0: there is none, or leases are off. */
 uint64_t control_lease_left_ms(const struct control *control);
-/* There may be one now, where there was none: asks at once. */
-void control_lease_soon(struct control *control);
 void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseIs *is);
 
 /* --- control_stored.c --- */

@@ -8,8 +8,8 @@
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "common/cluster/control.h"
 #include "common/cluster/login.h"
-#include "common/cluster/user_proto.h"
 #include "tools/rowan/rowan.h"
 
 enum { MADE_BYTES = 24 };

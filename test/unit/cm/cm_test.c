@@ -1,7 +1,7 @@
 /* cm_test.c - the adapter between the real seams. */
 #define TEST_FIXTURE setup, teardown
 
-#include "cm/ids.h"
+#include "cm/proposal.h"
 #include "common/base/error.h"
 #include "common/base/version.h"
 #include "test/lib/fail_call.h"

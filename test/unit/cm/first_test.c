@@ -3,32 +3,39 @@
 #include "common/base/error.h"
 #include "test/lib/unit.h"
 
-static void make_members(struct member *members, uint32_t count, uint32_t workers)
+static struct registrations registrations;
+
+static void register_members(struct cm_state_options *options, uint32_t workers)
 {
-    memset(members, 0, count * sizeof members[0]);
-    for (uint32_t i = 0; i < count; i++) {
-        members[i].server = 10 + 3 * i;
-        members[i].incarnation = 500 + i;
-        members[i].workers = workers;
-        snprintf(members[i].address, sizeof members[i].address, "shm:/run/%u", i);
+    registrations = (struct registrations){0};
+    for (uint32_t i = 0; i < options->server_count; i++) {
+        options->servers[i] = 10 + 3 * i;
+        struct cm_join join = {.server = options->servers[i],
+                               .incarnation = 500 + i,
+                               .workers = workers,
+                               .block_limit = 4096 + 64 * i};
+        snprintf(join.address, sizeof join.address, "shm:/run/%u", i);
+        registrations_add(&registrations, i, &join, 1);
     }
 }
 
 static struct cluster_config *place(uint32_t member_count, uint32_t workers, uint32_t replicas,
                                     uint32_t shards)
 {
-    struct member members[CLUSTER_MAX_MEMBERS];
-    make_members(members, member_count, workers);
-    const struct cm_state_options options = {.cluster = 5,
-                                             .incarnation = 6,
-                                             .secret = {1, 2, 3},
-                                             .server_count = member_count,
-                                             .replicas = replicas,
-                                             .shards = shards};
-    struct cluster_config *config;
-    config = first_place(&options, members, 4096);
+    struct cm_state_options options = {.cluster = 5,
+                                       .incarnation = 6,
+                                       .secret = {1, 2, 3},
+                                       .server_count = member_count,
+                                       .replicas = replicas,
+                                       .shards = shards};
+    register_members(&options, workers);
+    struct cluster_config *config = first_place(&options, &registrations);
     assert_int_equal(config->member_count, member_count);
-    assert_memory_equal(config->members, members, member_count * sizeof members[0]);
+    assert_int_equal(config->block_limit, 4096);
+    for (uint32_t i = 0; i < member_count; i++) {
+        const struct member member = join_member(&registrations.entries[i].join);
+        assert_memory_equal(&config->members[i], &member, sizeof member);
+    }
     return config;
 }
 

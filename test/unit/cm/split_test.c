@@ -245,20 +245,23 @@ TEST(a_group_that_comes_back_is_as_its_parent_and_copies_anew)
 TEST(damage_of_any_of_the_group_counts_at_a_cold_start_for_all_and_an_ended_row_does_not)
 {
     struct cluster_config *config = split_one(), *next;
-    struct cm_join joins[MEMBERS];
+    struct registrations registered = {0};
     char why[200];
-    for (uint32_t i = 0; i < MEMBERS; i++)
-        joins[i] = report(i + 1);
-    damage_add(&joins[1].damage, 4, 150);
-    assert_int_equal(cold_start(config, joins, &next, why, sizeof why), 0);
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        struct cm_join join = report(i + 1);
+        if (i == 1)
+            damage_add(&join.damage, 4, 150);
+        registrations_add(&registered, i, &join, 1);
+    }
+    assert_int_equal(cold_start(config, &registered, &next, why, sizeof why), 0);
     for (uint16_t id = 0; id <= 4; id++)
         assert_int_equal(shard_names(cluster_shard(next, id), 2), id == 0);
     cluster_release(next);
     config->shards[4].split = SPLIT_ENDED;
     config->shards[4].primary = 1;
     config->shards[4].backup_count = 0;
-    joins[0].data_cluster = 0; /* it has nothing of that */
-    assert_int_equal(cold_start(config, joins, &next, why, sizeof why), 0);
+    registered.entries[0].join.data_cluster = 0; /* it has nothing of that */
+    assert_int_equal(cold_start(config, &registered, &next, why, sizeof why), 0);
     assert_true(next->shard_count == 4 && next->epoch_floor == 8);
     assert_true(shard_names(cluster_shard(next, 3), 2) && !shard_names(cluster_shard(next, 4), 2));
     cluster_release(next);

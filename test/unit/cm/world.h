@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cm/ids.h"
+#include "cm/proposal.h"
 #include "cm/state.h"
 
 enum {

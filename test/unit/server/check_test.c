@@ -1,6 +1,8 @@
 /* --check: what it counts in a store that is whole, and that it finds each kind of damage at its place. */
 #define TEST_FIXTURE setup, teardown
 
+#include <stdlib.h>
+
 #include "common/base/error.h"
 #include "common/base/version.h"
 #include "common/cluster/cluster.h"
@@ -117,14 +119,14 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    check_report_destroy(report);
+    free(report);
     heap_pm_destroy(heap);
     return 0;
 }
 
 static void check(void)
 {
-    check_report_destroy(report);
+    free(report);
     report = NULL;
     uint64_t stores = atomic_load(&heap->stores);
     assert_int_equal(check_pm(&heap->pm, &report), 0);
