@@ -169,7 +169,7 @@ static void begin_epoch(struct digest *digest, const struct command_begun *begun
 static void apply_commits(struct digest *digest, const struct entry_header *header, uint64_t offset)
 {
     struct commit_value value;
-    if (apply_decode_commits(header, pm_at(digest->common->pm, offset), &value)) {
+    if (apply_decode_commits(header, pm_at(digest->common->pm, offset), &value, NULL)) {
         log_event(LOG_WARN, "commit_garbage", "digest=%u server=%u worker=%u", digest->number,
                   header->client_id, header->operation);
         return;

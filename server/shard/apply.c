@@ -82,9 +82,9 @@ bool apply_commit(struct shard_state *shard, uint64_t version)
 }
 
 int apply_decode_commits(const struct entry_header *header, const uint8_t *at,
-                         struct commit_value *rows)
+                         struct commit_value *rows, struct commit_part *part)
 {
     if (header->blocks != 1 || header->key_bytes != 0)
         return ROWAN_EFORMAT;
-    return commit_decode(at + ENTRY_HEADER_BYTES, header->value_bytes, rows);
+    return commit_decode(at + ENTRY_HEADER_BYTES, header->value_bytes, rows, part);
 }

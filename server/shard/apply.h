@@ -72,8 +72,8 @@ void apply_depose(struct shard_state *shard);
 /* apply_commit: the commit version `version` of the shard was met; true if it is higher than all before. */
 bool apply_commit(struct shard_state *shard, uint64_t version);
 
-/* The rows of the block of commit versions with that header at `at`. Errors: ROWAN_EFORMAT. */
+/* The rows of the block of commit versions with that header at `at`; `part` and errors: as commit_decode. */
 int apply_decode_commits(const struct entry_header *header, const uint8_t *at,
-                         struct commit_value *rows);
+                         struct commit_value *rows, struct commit_part *part);
 
 #endif

@@ -222,8 +222,10 @@ static void recover_commits(struct recover_part *part, const struct entry_header
 {
     const uint8_t *at = pm_at(part->recover->common->pm, offset);
     struct commit_value value;
-    if (apply_decode_commits(header, at, &value)) {
-        part->counts.strange += part->number == 0 && !recover_clients_is_part(header, at);
+    struct commit_part of_table;
+    if (apply_decode_commits(header, at, &value, NULL)) {
+        part->counts.strange +=
+            part->number == 0 && apply_decode_commits(header, at, &value, &of_table);
         return;
     }
     for (uint32_t i = 0; i < value.shards; i++) {

@@ -54,7 +54,4 @@ bool recover_clients_ask(const struct recover_clients *clients, const struct ent
 void recover_clients_raise(const struct recover_clients *clients, uint16_t shard,
                            struct records *records);
 
-/* Is the block of commit versions with that header at `at` a part of a table? */
-bool recover_clients_is_part(const struct entry_header *header, const uint8_t *at);
-
 #endif
