@@ -347,7 +347,7 @@ static bool is_worth_it(struct clean *clean)
     if (clean->log.open) /* a pass closes it */
         tombstones = live_tombstones(store_live(store), clean->log.segment);
     for (uint64_t i = 0; i < store_segments(store); i++) {
-        if (store_segment_state(store, i) != SEGMENT_COMMITTED)
+        if (store_meta(store, i).state != SEGMENT_COMMITTED)
             continue;
         tombstones += live_tombstones(store_live(store), i);
         items += live_items(store_live(store), i);

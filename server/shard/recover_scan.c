@@ -206,7 +206,7 @@ static bool is_exposed(const struct store *store, const struct shard_state *shar
     bool exposed = shard->possibly_incomplete;
     for (uint32_t i = 0; i < shard->suffix.count && !exposed; i++) {
         const uint64_t segment = store_segment_at(store, shard->suffix.items[i].offset);
-        exposed = store_segment_state(store, segment) == SEGMENT_COMMITTED;
+        exposed = store_meta(store, segment).state == SEGMENT_COMMITTED;
     }
     return exposed;
 }
