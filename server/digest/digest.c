@@ -354,7 +354,7 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
     ASSERT(!shard->primary);
     if (!digest->log.store) {
         log_init(&digest->log, digest->common->store, OWNER_DIGEST, digest->number);
-        log_on_close(&digest->log, log_closes, digest);
+        log_watch(&digest->log, log_closes, NULL, digest);
     }
     if (shard->filling && digest->log.open)
         log_close(&digest->log); /* so that what is copied lies in segments of later allocations */

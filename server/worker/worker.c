@@ -325,8 +325,7 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64
     ASSERT(shard->primary && worker->config);
     if (!worker->log_ready) {
         log_init(&worker->log, worker->common->store, OWNER_WORKER, worker->number);
-        log_on_close(&worker->log, close_segment, worker);
-        log_on_open(&worker->log, worker_commit_table);
+        log_watch(&worker->log, close_segment, worker_commit_table, worker);
         worker->log_ready = true;
     }
     worker->shards[shard->id] = shard;
