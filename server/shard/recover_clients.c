@@ -8,6 +8,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/entry/commit.h"
+#include "server/shard/apply.h"
 #include "server/shard/records_table.h"
 
 struct recover_client {
