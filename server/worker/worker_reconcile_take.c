@@ -17,7 +17,7 @@ static int take_entry(struct worker *worker, struct reconciliation *it, const st
     const int error = applied < 0 ? applied : suffix_add(&it->extra, header->version, start);
     if (error)
         return error;
-    if (apply_record(shard, &entry))
+    if (records_add(&shard->records, header->client_id, header->operation, header->version))
         log_event(LOG_WARN, "record_lost",
                   "shard=%u client=%u operation=%u a retry of it would be carried out again",
                   shard->id, header->client_id, header->operation);
