@@ -335,11 +335,8 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64
         return;
     }
     worker_peer_resolve(worker, shard);
-    if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
-        return;
-    int error = worker_reconcile_begin(worker, shard);
-    if (error)
-        server_fail(worker->common, error, "no memory to reconcile the logs of a shard");
+    if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        worker_reconcile_begin(worker, shard);
 }
 
 static void execute_commands(struct worker *worker, uint64_t now_ns)

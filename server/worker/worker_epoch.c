@@ -215,9 +215,7 @@ static void begin_epoch(struct worker *worker, struct shard_state *shard)
         return;
     }
     worker->unsettled = true;
-    const int error = worker_reconcile_begin(worker, shard);
-    if (error)
-        server_fail(worker->common, error, "no memory to reconcile the logs of a shard");
+    worker_reconcile_begin(worker, shard);
 }
 
 /* Every version that was handed out lies in the t-log's segments up to the one that is closed now. */

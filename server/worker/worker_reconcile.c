@@ -46,17 +46,18 @@ struct reconciliations {
     struct reconciliation slots[WORKER_RECONCILING];
 };
 
-int worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
+void worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
 {
     if (!worker->reconciliations)
         worker->reconciliations = calloc(1, sizeof *worker->reconciliations);
     struct reconciliations *all = worker->reconciliations;
-    if (!all)
-        return ROWAN_ENOMEM;
+    if (!all) {
+        server_fail(worker->common, ROWAN_ENOMEM, "no memory to reconcile the logs of a shard");
+        return;
+    }
     worker->holds_suffixes |= shard->suffix_exposed;
     LIST_APPEND(&all->waiting, shard, reconcile_link);
     shard->reconcile_listed = true;
-    return 0;
 }
 
 /* Perhaps by a reconciliation that was given up. */
