@@ -30,7 +30,6 @@
 #include "common/base/fault.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
-#include "server/shard/records_question.h"
 #include "server/worker/worker_client.h"
 #include "server/worker/worker_commit.h"
 #include "server/worker/worker_epoch.h"

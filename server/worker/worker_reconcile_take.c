@@ -26,11 +26,6 @@ static int take_entry(struct worker *worker, struct reconciliation *it, const st
     return 0;
 }
 
-static uint64_t settled_here(const struct reconciliation *it)
-{
-    return atomic_load_explicit(&it->shard->settled, memory_order_relaxed);
-}
-
 /* U3. */
 static bool is_expected(const struct reconciliation *it, const struct entry_header *header)
 {
@@ -51,8 +46,9 @@ int worker_reconcile_take(struct worker *worker, struct reconciliation *it, stru
         error = ROWAN_EFORMAT;
     if (error)
         return error;
-    const bool here = suffix_has(&it->shard->suffix, header.version) ||
-                      header.version <= settled_here(it); /* U7 */
+    const bool here =
+        suffix_has(&it->shard->suffix, header.version) ||
+        header.version <= atomic_load_explicit(&it->shard->settled, memory_order_relaxed); /* U7 */
     const uint64_t segments = worker->log.segments;
     const int whole = incoming_take(incoming, &worker->log, format, &header, block->data, here);
     if (worker->log.segments != segments)
