@@ -1,8 +1,7 @@
 /* commit.c - the rows of an ENTRY_COMMIT_VERSIONS entry's value, written and read.
  *
  * A value comes from bytes that a checksum admitted, which says who wrote them, not that they make
- * sense: the counts must give exactly the value's length, and reserved bytes must be zero. A table's rows mean something
- * else than others, so who asks for the one is never given the other.
+ * sense: the counts must give exactly the value's length, and reserved bytes must be zero.
  */
 #include "common/entry/commit.h"
 
@@ -21,13 +20,9 @@ struct raw_shard {
     uint64_t version;
 };
 
-struct raw_client {
-    uint32_t client, lowest;
-};
-
 _Static_assert(sizeof(struct raw_head) == COMMIT_HEAD_BYTES, "commit layout");
 _Static_assert(sizeof(struct raw_shard) == COMMIT_SHARD_BYTES, "commit layout");
-_Static_assert(sizeof(struct raw_client) == COMMIT_CLIENT_BYTES, "commit layout");
+_Static_assert(sizeof(struct commit_client) == COMMIT_CLIENT_BYTES, "commit layout");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "a big-endian host needs byte swaps here");
 
@@ -45,12 +40,9 @@ uint32_t commit_encode(const struct commit_shard *shards, uint32_t shard_count,
         memcpy(at, &row, sizeof row);
         at += sizeof row;
     }
-    for (uint32_t i = 0; i < client_count; i++) {
-        const struct raw_client row = {clients[i].client, clients[i].lowest};
-        memcpy(at, &row, sizeof row);
-        at += sizeof row;
-    }
-    return (uint32_t)(at - (uint8_t *)out);
+    if (client_count > 0)
+        memcpy(at, clients, client_count * sizeof *clients);
+    return commit_bytes(shard_count, client_count);
 }
 
 void commit_make_part(void *value, struct commit_part part)
@@ -70,45 +62,27 @@ static struct raw_shard shard_row(const struct commit_value *value, uint32_t i)
     return row;
 }
 
-static int decode(const void *bytes, uint32_t count, struct commit_value *out,
-                  struct raw_head *head)
+int commit_decode(const void *bytes, uint32_t count, struct commit_value *out,
+                  struct commit_part *part)
 {
     static const uint8_t zero[6];
-    if (count < sizeof *head)
+    struct raw_head head;
+    if (count < sizeof head)
         return ROWAN_EFORMAT;
-    memcpy(head, bytes, sizeof *head);
-    if (commit_bytes(head->shards, head->clients) != count)
+    memcpy(&head, bytes, sizeof head);
+    if (commit_bytes(head.shards, head.clients) != count ||
+        (part ? head.part >= head.parts : head.parts != 0 || head.part != 0))
         return ROWAN_EFORMAT;
     const struct commit_value value = {
-        .shards = head->shards, .clients = head->clients, .bytes = bytes};
+        .shards = head.shards, .clients = head.clients, .bytes = bytes};
     for (uint32_t i = 0; i < value.shards; i++) {
         const struct raw_shard row = shard_row(&value, i);
         if (memcmp(row.zero, zero, sizeof zero) != 0)
             return ROWAN_EFORMAT;
     }
     *out = value;
-    return 0;
-}
-
-int commit_decode(const void *bytes, uint32_t count, struct commit_value *out)
-{
-    struct raw_head head;
-    struct commit_value value;
-    if (decode(bytes, count, &value, &head) || head.parts != 0 || head.part != 0)
-        return ROWAN_EFORMAT;
-    *out = value;
-    return 0;
-}
-
-int commit_decode_part(const void *bytes, uint32_t count, struct commit_value *out,
-                       struct commit_part *part)
-{
-    struct raw_head head;
-    struct commit_value value;
-    if (decode(bytes, count, &value, &head) || head.part >= head.parts)
-        return ROWAN_EFORMAT;
-    *out = value;
-    *part = (struct commit_part){.part = head.part, .parts = head.parts};
+    if (part)
+        *part = (struct commit_part){.part = head.part, .parts = head.parts};
     return 0;
 }
 
@@ -122,10 +96,7 @@ struct commit_shard commit_shard_at(const struct commit_value *value, uint32_t i
 struct commit_client commit_client_at(const struct commit_value *value, uint32_t i)
 {
     ASSERT(i < value->clients);
-    struct raw_client row;
-    memcpy(&row,
-           value->bytes + COMMIT_HEAD_BYTES + (size_t)value->shards * COMMIT_SHARD_BYTES +
-               (size_t)i * sizeof row,
-           sizeof row);
-    return (struct commit_client){.client = row.client, .lowest = row.lowest};
+    struct commit_client row;
+    memcpy(&row, value->bytes + commit_bytes(value->shards, i), sizeof row);
+    return row;
 }

@@ -20,7 +20,6 @@
 #ifndef ENTRY_COMMIT_H
 #define ENTRY_COMMIT_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 struct commit_shard {
@@ -60,12 +59,10 @@ struct commit_value {
     const uint8_t *bytes;
 };
 
-/* commit_decode: ROWAN_EFORMAT if it is not whole, or a part of a table. *out points into `bytes`. */
-int commit_decode(const void *bytes, uint32_t count, struct commit_value *out);
-
-/* commit_decode_part: the same, of a part of a table only. */
-int commit_decode_part(const void *bytes, uint32_t count, struct commit_value *out,
-                       struct commit_part *part);
+/* commit_decode: *out points into `bytes`. A table's rows mean something else than others, so whoever asks for the one is
+ * never given the other: with `part` a part of a table and which it is, without (NULL) what is none. Errors: ROWAN_EFORMAT. */
+int commit_decode(const void *bytes, uint32_t count, struct commit_value *out,
+                  struct commit_part *part);
 struct commit_shard commit_shard_at(const struct commit_value *value, uint32_t i);
 struct commit_client commit_client_at(const struct commit_value *value, uint32_t i);
 

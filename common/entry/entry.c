@@ -295,15 +295,6 @@ bool entry_guess(const struct entry_format *format, const void *at, size_t room,
     return *bytes <= room;
 }
 
-/* The header of a first block; false if it was damaged since its checksum was checked. */
-static bool first_header(const void *at, struct entry_header *header)
-{
-    struct raw_header raw;
-    memcpy(&raw, at, sizeof(raw));
-    *header = header_unpack(&raw);
-    return raw_sound(&raw) && header->block == 0;
-}
-
 void entry_peek(const void *at, struct entry_header *header)
 {
     struct raw_header raw;
@@ -416,9 +407,11 @@ const uint8_t *entry_key_parts(const struct entry_format *format, uint32_t key_b
 
 uint32_t entry_key(const struct entry_format *format, const void *at, void *out)
 {
-    struct entry_header header;
-    if (!first_header(at, &header))
-        return 0;
+    struct raw_header raw;
+    memcpy(&raw, at, sizeof(raw));
+    const struct entry_header header = header_unpack(&raw);
+    if (!raw_sound(&raw) || header.block != 0)
+        return 0; /* it was damaged since its checksum was checked */
     entry_key_parts(format, header.key_bytes, at, out);
     return header.key_bytes;
 }

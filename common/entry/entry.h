@@ -210,8 +210,6 @@ struct entry_piece {
     uint32_t bytes;
 };
 
-enum { ENTRY_KEY_PIECES = 6 }; /* a 1024 B key in blocks of ENTRY_MIN_BLOCK_LIMIT */
-
 /* Copies the key out of the entry; returns its bytes, or 0 if the header was damaged since it was
  * checked. `out` has ENTRY_MAX_KEY_BYTES. */
 uint32_t entry_key(const struct entry_format *format, const void *at, void *out);

@@ -419,7 +419,7 @@ static int start(struct clean *clean)
     records_table_init(&clean->stubs, sizeof(struct records_item));
     clean->run = store_allocations(store);
     log_init(&clean->log, clean->common->store, OWNER_CLEAN, 0);
-    log_on_close(&clean->log, log_closes, clean);
+    log_watch(&clean->log, log_closes, NULL, clean);
     clean->started = true;
     return 0;
 }

@@ -25,7 +25,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
@@ -413,7 +412,7 @@ static bool drop(struct clean *clean)
     for (uint64_t i = 0; i < store_segments(store) && clean->checkpoint.drops; i++) {
         const struct segment_meta meta = store_meta(store, i);
         if (meta.owner != OWNER_CHECKPOINT || meta.state < SEGMENT_USING ||
-            is_needed(clean, meta.allocation) || clean_is_under_way(clean, i))
+            is_needed(clean, meta.allocation) || clean_victim(clean, i))
             continue;
         if (clean->victim_count == CLEAN_VICTIMS)
             return any;

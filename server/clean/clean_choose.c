@@ -4,13 +4,13 @@
  * round for the unused bytes at their ends. */
 #include "server/clean/clean_state.h"
 
-bool clean_is_under_way(const struct clean *clean, uint64_t segment)
+const struct victim *clean_victim(const struct clean *clean, uint64_t segment)
 {
     for (uint32_t i = 0; i < clean->victim_count; i++) {
         if (clean->victims[i].segment == segment)
-            return true;
+            return &clean->victims[i];
     }
-    return false;
+    return NULL;
 }
 
 /* The newest segment of a worker's log has the newest table of its clients (worker_commit.c, M4), and stays, even if the
@@ -120,44 +120,45 @@ static bool is_candidate(const struct clean *clean, const struct newest *newest,
                          const struct segment_meta *meta)
 {
     return meta->state == SEGMENT_COMMITTED && meta->owner != OWNER_CHECKPOINT &&
-           clean->now_ns >= clean->parked[segment].until_ns &&
-           !clean_is_under_way(clean, segment) && !is_newest(clean, newest, meta);
+           clean->now_ns >= clean->parked[segment].until_ns && !clean_victim(clean, segment) &&
+           !is_newest(clean, newest, meta);
 }
 
-bool clean_gives_much(const struct clean *clean)
+/* What the best one is worth; 0: none is. */
+static double find_best(const struct clean *clean, enum clean_need need, struct emptiest *emptiest,
+                        uint64_t *segment)
 {
     const struct store *store = clean->common->store;
     struct newest newest;
-    struct emptiest emptiest = {.count = 0};
-    find_newest(store, &newest);
-    for (uint64_t i = 0; i < store_segments(store); i++) {
-        const struct segment_meta meta = store_meta(store, i);
-        if (is_candidate(clean, &newest, i, &meta))
-            add_live(&emptiest, live_bytes(store_live(store), i));
-    }
-    uint64_t live = 0;
-    for (uint32_t i = 0; i < CLEAN_VICTIMS && emptiest.count == CLEAN_VICTIMS; i++)
-        live += emptiest.live[i];
-    return emptiest.count == CLEAN_VICTIMS && live <= CLEAN_VICTIMS / 4 * STORE_SEGMENT_BYTES;
-}
-
-bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *segment)
-{
-    const struct store *store = clean->common->store;
-    struct newest newest;
-    struct emptiest emptiest = {.count = 0};
     double best = 0;
     find_newest(store, &newest);
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
         if (!is_candidate(clean, &newest, i, &meta))
             continue;
-        add_live(&emptiest, live_bytes(store_live(store), i));
+        add_live(emptiest, live_bytes(store_live(store), i));
         const double value = worth(clean, need, i, &meta);
         if (value > best) {
             best = value;
             *segment = i;
         }
     }
-    return best > 0 && (need != CLEAN_URGENT || gives_space(clean, &emptiest));
+    return best;
+}
+
+bool clean_gives_much(const struct clean *clean)
+{
+    struct emptiest emptiest = {.count = 0};
+    uint64_t live = 0, segment;
+    (void)find_best(clean, CLEAN_URGENT, &emptiest, &segment);
+    for (uint32_t i = 0; i < emptiest.count; i++)
+        live += emptiest.live[i];
+    return emptiest.count == CLEAN_VICTIMS && live <= CLEAN_VICTIMS / 4 * STORE_SEGMENT_BYTES;
+}
+
+bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *segment)
+{
+    struct emptiest emptiest = {.count = 0};
+    return find_best(clean, need, &emptiest, segment) > 0 &&
+           (need != CLEAN_URGENT || gives_space(clean, &emptiest));
 }

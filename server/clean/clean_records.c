@@ -21,17 +21,12 @@ static struct clean_client *place_of(struct clean *clean, uint32_t owner, uint32
     return &clean->clients[(client + owner * 61) % CLEAN_CLIENTS];
 }
 
-static bool is_known(const struct clean_client *known, uint32_t owner, uint32_t client)
-{
-    return known->client == client && known->owner == owner;
-}
-
 /* Is somebody asked for it who has not said for this victim? */
 static bool is_open(struct clean *clean, const struct entry_header *header)
 {
     const uint32_t owner = clean->numbers[header->shard];
     const struct clean_client *known = place_of(clean, owner, header->client_id);
-    return !is_known(known, owner, header->client_id) ||
+    return known->client != header->client_id || known->owner != owner ||
            ((header->operation >= known->lowest || known->lowest == UINT32_MAX) &&
             known->victims != clean->victims_begun);
 }

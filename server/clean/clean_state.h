@@ -278,7 +278,8 @@ void clean_forget_close(struct clean *clean);
 
 /* --- clean_choose.c --- */
 
-bool clean_is_under_way(const struct clean *clean, uint64_t segment);
+/* NULL: it is none. */
+const struct victim *clean_victim(const struct clean *clean, uint64_t segment);
 
 /* Would CLEAN_VICTIMS of them fill a quarter of what they free? Reads a word of each segment. */
 bool clean_gives_much(const struct clean *clean);

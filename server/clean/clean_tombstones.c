@@ -178,15 +178,6 @@ static void search(struct clean *clean, const struct entry_header *header, uint6
 }
 
 /* B3. Only this role makes segments DIRTY that held entries. */
-static bool is_being_zeroed(const struct clean *clean, uint64_t segment)
-{
-    for (uint32_t i = 0; i < clean->victim_count; i++) {
-        if (clean->victims[i].segment == segment)
-            return clean->victims[i].step >= VICTIM_ZERO;
-    }
-    return false;
-}
-
 static bool is_read(const struct clean *clean, uint64_t segment)
 {
     const struct store *store = clean->common->store;
@@ -196,7 +187,8 @@ static bool is_read(const struct clean *clean, uint64_t segment)
         return false;
     if (clean->tombstones.step == TOMBSTONES_GATHER)
         return state == SEGMENT_COMMITTED && live_tombstones(store_live(store), segment) > 0;
-    return state != SEGMENT_FREE && !is_being_zeroed(clean, segment);
+    const struct victim *victim = clean_victim(clean, segment);
+    return state != SEGMENT_FREE && !(victim && victim->step >= VICTIM_ZERO);
 }
 
 static void begin_reading(struct clean *clean, enum clean_tombstones_step step, uint64_t segment,
@@ -347,7 +339,7 @@ static bool is_worth_it(struct clean *clean)
     if (clean->log.open) /* a pass closes it */
         tombstones = live_tombstones(store_live(store), clean->log.segment);
     for (uint64_t i = 0; i < store_segments(store); i++) {
-        if (store_segment_state(store, i) != SEGMENT_COMMITTED)
+        if (store_meta(store, i).state != SEGMENT_COMMITTED)
             continue;
         tombstones += live_tombstones(store_live(store), i);
         items += live_items(store_live(store), i);

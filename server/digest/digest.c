@@ -84,13 +84,9 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
 {
     const struct entry_format *format = &digest->common->format;
     const uint8_t *key = join_key(joined, format, header, digest->common->pm, digest->key);
-    struct apply_entry entry = {.version = header->version,
-                                .offset = joined->offsets[0],
-                                .key = key,
-                                .key_bytes = header->key_bytes,
-                                .hash = index_hash(key, header->key_bytes),
-                                .client_id = header->client_id,
-                                .operation = header->operation};
+    struct apply_entry entry =
+        apply_make(header, joined->offsets[0], key, index_hash(key, header->key_bytes),
+                   (struct index_hint){0});
     int error = 0;
     entry.apart = !join_is_contiguous(joined, format, header);
     if (FAULT(NO_SEGMENT))
@@ -169,7 +165,7 @@ static void begin_epoch(struct digest *digest, const struct command_begun *begun
 static void apply_commits(struct digest *digest, const struct entry_header *header, uint64_t offset)
 {
     struct commit_value value;
-    if (apply_decode_commits(header, pm_at(digest->common->pm, offset), &value)) {
+    if (apply_decode_commits(header, pm_at(digest->common->pm, offset), &value, NULL)) {
         log_event(LOG_WARN, "commit_garbage", "digest=%u server=%u worker=%u", digest->number,
                   header->client_id, header->operation);
         return;
@@ -289,15 +285,9 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
         struct join_entry *joined = join_add(&digest->join, header, offset);
         return joined ? apply_joined(digest, block->shard, header, joined) : 0;
     }
-    return apply_and_keep(digest, block->shard,
-                          &(struct apply_entry){.version = header->version,
-                                                .offset = offset,
-                                                .hash = block->hash,
-                                                .hint = block->hint,
-                                                .key = block->key,
-                                                .key_bytes = header->key_bytes,
-                                                .client_id = header->client_id,
-                                                .operation = header->operation});
+    const struct apply_entry entry =
+        apply_make(header, offset, block->key, block->hash, block->hint);
+    return apply_and_keep(digest, block->shard, &entry);
 }
 
 void digest_close_segment(struct digest *digest, uint64_t left)
@@ -354,7 +344,7 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
     ASSERT(!shard->primary);
     if (!digest->log.store) {
         log_init(&digest->log, digest->common->store, OWNER_DIGEST, digest->number);
-        log_on_close(&digest->log, log_closes, digest);
+        log_watch(&digest->log, log_closes, NULL, digest);
     }
     if (shard->filling && digest->log.open)
         log_close(&digest->log); /* so that what is copied lies in segments of later allocations */

@@ -8,7 +8,6 @@
 #ifndef SERVER_DIGEST_H
 #define SERVER_DIGEST_H
 
-#include <stdatomic.h>
 #include <stdint.h>
 
 #include "common/reactor/reactor.h"

@@ -33,12 +33,6 @@ void digest_catch_up_start(struct digest *digest)
         digest_scan_again(digest);
 }
 
-void digest_catch_up_entered(struct digest *digest)
-{
-    digest->catch_up.reached = false;
-    digest->catch_up.ahead = NULL;
-}
-
 /* S6. True: something has landed behind the current segment. *any: it was looked at. */
 static bool is_behind(struct digest *digest, bool *any)
 {

@@ -56,7 +56,7 @@ static void detach(struct digest *digest, struct shard_state *shard)
     shard->landed_in = digest->current ? digest->current->number : 0;
     if (command_push(&digest->role.outbox,
                      &(struct command){.kind = COMMAND_SHARD, .shard = shard}))
-        server_fail(digest->common, ROWAN_ENOMEM, DIGEST_NO_MEMORY);
+        server_fail(digest->common, ROWAN_ENOMEM, "no memory for a change of the configuration");
 }
 
 /* What came by message is stored, and its fence waited for, before the shard goes. */

@@ -18,7 +18,6 @@
  * A few blocks at a time go through stages, each of which keeps what it found out: whole (checksum), key's hash and
  * index bucket, the entry that the index has, application. So cache misses overlap.
  */
-#include "common/base/assert.h"
 #include "common/base/bytes.h"
 #include "common/base/fault.h"
 #include "server/digest/digest_state.h"
@@ -50,7 +49,8 @@ void digest_enter(struct digest *digest, struct blog_segment *segment)
     digest->gap = DIGEST_NOWHERE;
     digest->reached = 0;
     stop_waiting(digest);
-    digest_catch_up_entered(digest);
+    digest->catch_up.reached = false;
+    digest->catch_up.ahead = NULL;
     entry_scan_init(&digest->scan, &digest->common->format,
                     pm_at(digest->common->pm, segment->offset), STORE_SEGMENT_BYTES, 0);
     entry_scan_stride(&digest->scan, fabric_caps(digest->common->fabric)->landing_stride);
@@ -128,7 +128,7 @@ static bool step_over(struct digest *digest)
         digest->reached = position;
         stop_waiting(digest);
         digest->wait_ns = digest->now_ns;
-        digest_catch_up_reached(digest);
+        digest->catch_up.reached = true;
         return false;
     }
     if (!digest_is_behind(digest))
@@ -262,7 +262,7 @@ static bool scan_step(struct digest *digest)
         return sealed || step_over(digest);
     if (sealed && leave(digest))
         return true;
-    digest_catch_up_reached(digest);
+    digest->catch_up.reached = true;
     return false;
 }
 

@@ -8,8 +8,6 @@
 #include "server/shard/join.h"
 #include "server/store/log.h"
 
-#define DIGEST_NO_MEMORY "no memory for a change of the configuration"
-
 enum { DIGEST_ASKED = 2 }; /* questions about records that wait */
 
 #define DIGEST_NOWHERE UINT32_MAX /* no position in a segment */
@@ -24,7 +22,7 @@ enum { DIGEST_ASKED = 2 }; /* questions about records that wait */
 /* Passes over all that has landed (digest_catch_up.c), numbered from 1. */
 struct digest_catch_up {
     uint64_t asked, begun, done; /* the highest; at most one has begun and is not done */
-    bool reached;                /* it has come to the end of the current segment */
+    bool reached; /* the scan has come to the end of what has landed in the current segment */
     struct blog_segment
         *ahead;        /* then: the segment behind that which is looked at; NULL: none yet */
     uint32_t position; /* in it */
@@ -154,13 +152,6 @@ static inline bool digest_hurries(const struct digest *digest)
 {
     return digest->catch_up.begun > digest->catch_up.done && !digest->catch_up.reached;
 }
-
-/* The scan has come to the end of what has landed in the current segment; or has entered the next one. */
-static inline void digest_catch_up_reached(struct digest *digest)
-{
-    digest->catch_up.reached = true;
-}
-void digest_catch_up_entered(struct digest *digest);
 
 /* --- digest_store.c --- */
 

@@ -163,15 +163,6 @@ static void store_blocks(struct digest *digest, struct query *query)
     store->stored = true;
 }
 
-/* E6: what was copied lies in closed segments. */
-static void close_copies(struct digest *digest, struct query *query)
-{
-    if (query->error || !query->store.last)
-        return;
-    if (digest->log.open)
-        log_close(&digest->log);
-}
-
 /* E3. A step; it ends early without memory. */
 static void apply_whole(struct digest *digest, struct query *query)
 {
@@ -261,7 +252,8 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
     apply_whole(digest, query);
     if (query->store.applied == query->store.count) {
         apply_gone(query);
-        close_copies(digest, query);
+        if (!query->error && query->store.last && digest->log.open)
+            log_close(&digest->log); /* E6: what was copied lies in closed segments */
         LIST_REMOVE(&digest->stores, query, place); /* once it is handed over, it is control's */
         if (!command_push(&digest->role.outbox,
                           &(struct command){.kind = COMMAND_QUERY, .query = query}))

@@ -12,7 +12,6 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "server/digest/digest_state.h"
-#include "server/shard/keep.h"
 #include "server/shard/records_question.h"
 
 void digest_tail_take(struct digest *digest, struct shard_state *shard)

@@ -47,9 +47,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
-#include "server/index/index_item.h"
 #include "server/index/index_state.h"
-#include "server/index/index_step.h"
 
 enum {
     /* A split is due when items exceed 11/2 of the buckets: then a tenth of the space of primary

@@ -7,8 +7,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "server/index/index_item.h"
-#include "server/index/index_step.h"
 
 bool index_dump_begin(struct index *index, uint64_t *buckets)
 {

@@ -19,18 +19,8 @@ struct apply_entry apply_describe(const struct pm *pm, const struct entry_format
                                   const struct entry_header *header, uint64_t offset, void *room)
 {
     const uint8_t *key = entry_key_in_place(format, header, pm_at(pm, offset), room);
-    return (struct apply_entry){.version = header->version,
-                                .offset = offset,
-                                .hash = index_hash(key, header->key_bytes),
-                                .key = key,
-                                .key_bytes = header->key_bytes,
-                                .client_id = header->client_id,
-                                .operation = header->operation};
-}
-
-int apply_record(struct shard_state *shard, const struct apply_entry *entry)
-{
-    return records_add(&shard->records, entry->client_id, entry->operation, entry->version);
+    return apply_make(header, offset, key, index_hash(key, header->key_bytes),
+                      (struct index_hint){0});
 }
 
 uint64_t apply_promote(struct shard_state *shard)
@@ -82,9 +72,9 @@ bool apply_commit(struct shard_state *shard, uint64_t version)
 }
 
 int apply_decode_commits(const struct entry_header *header, const uint8_t *at,
-                         struct commit_value *rows)
+                         struct commit_value *rows, struct commit_part *part)
 {
     if (header->blocks != 1 || header->key_bytes != 0)
         return ROWAN_EFORMAT;
-    return commit_decode(at + ENTRY_HEADER_BYTES, header->value_bytes, rows);
+    return commit_decode(at + ENTRY_HEADER_BYTES, header->value_bytes, rows, part);
 }

@@ -25,6 +25,21 @@ struct apply_entry {
         apart; /* its blocks do not lie in one piece; the index has this version, or a higher one */
 };
 
+/* The entry at `offset` with that header and key. */
+static inline struct apply_entry apply_make(const struct entry_header *header, uint64_t offset,
+                                            const uint8_t *key, uint64_t hash,
+                                            struct index_hint hint)
+{
+    return (struct apply_entry){.version = header->version,
+                                .offset = offset,
+                                .hash = hash,
+                                .hint = hint,
+                                .key = key,
+                                .key_bytes = header->key_bytes,
+                                .client_id = header->client_id,
+                                .operation = header->operation};
+}
+
 /* As an item of the uncommitted suffix. */
 static inline struct suffix_item apply_item(const struct apply_entry *entry)
 {
@@ -38,9 +53,6 @@ static inline struct suffix_item apply_item(const struct apply_entry *entry)
  * blocks part; the result may point into it. */
 struct apply_entry apply_describe(const struct pm *pm, const struct entry_format *format,
                                   const struct entry_header *header, uint64_t offset, void *room);
-
-/* The completion record of an entry, which a primary keeps. Errors: as records_add. */
-int apply_record(struct shard_state *shard, const struct apply_entry *entry);
 
 /* apply_entry: on return the entry is part of the replica. The same one again changes nothing. Returns 1 if it was not applied
  * before, as far as the prefix and the index know, else 0. Errors: ROWAN_ENOMEM (the index), and nothing changed. Inlined, as it
@@ -72,8 +84,8 @@ void apply_depose(struct shard_state *shard);
 /* apply_commit: the commit version `version` of the shard was met; true if it is higher than all before. */
 bool apply_commit(struct shard_state *shard, uint64_t version);
 
-/* The rows of the block of commit versions with that header at `at`. Errors: ROWAN_EFORMAT. */
+/* The rows of the block of commit versions with that header at `at`; `part` and errors: as commit_decode. */
 int apply_decode_commits(const struct entry_header *header, const uint8_t *at,
-                         struct commit_value *rows);
+                         struct commit_value *rows, struct commit_part *part);
 
 #endif

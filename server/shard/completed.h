@@ -19,7 +19,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/clock.h"
 #include "server/shard/records.h"
+
+/* How long what a client has done is kept for it, at least, after it was last heard of. */
+#ifdef ROWAN_SIM /* test/sim chooses: clients are forgotten within a run */
+extern uint64_t clients_keep_ns;
+#define CLIENTS_KEEP_NS clients_keep_ns
+#else
+#define CLIENTS_KEEP_NS (120 * NS_PER_S)
+#endif
 
 enum {
     COMPLETED_MAX = 1 << 16,

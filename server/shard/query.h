@@ -23,7 +23,6 @@
 #include "common/pm/pm.h"
 #include "server/shard/block_list.h"
 #include "server/shard/shard.h"
-#include "server/store/store.h"
 
 #define QUERY_SUFFIX_NONE UINT64_MAX /* `after` of a question for the figures alone */
 

@@ -57,11 +57,6 @@ uint64_t records_table_bytes(const struct records_table *table)
 
 /* --- chunks --- */
 
-static uint32_t items_of_chunk(const struct records_table *table)
-{
-    return (RECORDS_CHUNK_BYTES - RECORDS_CHUNK_HEAD_BYTES) / table->item_bytes;
-}
-
 static bool chunk_add(struct records_table *table)
 {
     void *memory;
@@ -70,7 +65,8 @@ static bool chunk_add(struct records_table *table)
     struct records_chunk *chunk = memory;
     *chunk = (struct records_chunk){0};
     uint8_t *at = (uint8_t *)chunk + RECORDS_CHUNK_HEAD_BYTES;
-    for (uint32_t i = items_of_chunk(table); i-- > 0;) {
+    const uint32_t items = (RECORDS_CHUNK_BYTES - RECORDS_CHUNK_HEAD_BYTES) / table->item_bytes;
+    for (uint32_t i = items; i-- > 0;) {
         struct records_item *item = (struct records_item *)(void *)(at + i * table->item_bytes);
         item->next = chunk->free;
         chunk->free = item;

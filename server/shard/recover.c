@@ -18,10 +18,50 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "server/shard/recover_row.h"
 #include "server/shard/recover_state.h"
 
 #define RECOVER_TELL_NS (2 * NS_PER_S) /* from one line about progress to the next */
+
+/* --- the order of segments: R2 and R3 --- */
+
+enum { PLACE_CLASS_SHIFT = 62 }; /* above any allocation number */
+
+static uint64_t class_of(enum segment_owner owner)
+{
+    return owner == OWNER_DIGEST ? 0 : owner == OWNER_CLEAN ? 1 : 2;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct recover_place *left = a, *right = b;
+    return left->order != right->order ? (left->order < right->order ? -1 : 1) : 0;
+}
+
+int recover_places(const struct store *store, bool of_checkpoints, struct recover_place **out,
+                   uint64_t *count)
+{
+    const uint64_t segments = store_segments(store);
+    struct recover_place *places = calloc(segments, sizeof *places);
+    if (!places)
+        return ROWAN_ENOMEM;
+    *count = 0;
+    for (uint64_t i = 0; i < segments; i++) {
+        const struct segment_meta meta = store_meta(store, i);
+        if (meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY ||
+            (meta.owner == OWNER_CHECKPOINT) != of_checkpoints)
+            continue;
+        places[(*count)++] = (struct recover_place){
+            .order = class_of(meta.owner) << PLACE_CLASS_SHIFT | meta.allocation,
+            .segment = i,
+            .has_copies = of_checkpoints || class_of(meta.owner) < 2,
+            .of_checkpoint = of_checkpoints};
+    }
+    qsort(places, *count, sizeof *places, compare);
+    *out = places;
+    return 0;
+}
+
+/* --- the shards --- */
 
 static bool is_held(const struct shard *row, uint32_t server)
 {
@@ -33,7 +73,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
 {
     const struct server_common *common = recover->common;
     struct recover_shard *shard = &recover->shards[recover->shard_count];
-    struct recover_row found = {0};
+    struct replica_row found = {.state = REPLICA_NONE};
     int error = recover_row_read(options, row, &found);
     if (error)
         return error;
@@ -85,27 +125,16 @@ static int add_shards(struct recover *recover, const struct recover_options *opt
 
 /* --- the phases --- */
 
-/* The head of the next segment of a worker's log, the newest first. */
+/* The head of the next segment of a worker's log, the newest first. 1: no more is needed. */
 static int read_clients(struct recover *recover)
 {
     const struct store *store = recover->common->store;
-    while (recover->heads > 0 && !recover_clients_know_all(&recover->clients)) {
+    while (recover->heads > 0 && recover->clients.unknown > 0) {
         uint64_t segment = recover->places[--recover->heads].segment;
         if (store_meta(store, segment).owner == OWNER_WORKER)
             return recover_clients_read(&recover->clients, store_segment_offset(store, segment));
     }
-    recover->phase = RECOVER_CHECKPOINT;
-    return 0;
-}
-
-static int find_checkpoint(struct recover *recover)
-{
-    const int done = recover_checkpoint_step(recover);
-    if (done != 1)
-        return done;
-    recover->phase = RECOVER_SCAN;
-    atomic_store_explicit(&recover->scanning, true, memory_order_release);
-    return 0;
+    return 1;
 }
 
 static void tell_progress(struct recover *recover, uint64_t now_ns)
@@ -115,8 +144,9 @@ static void tell_progress(struct recover *recover, uint64_t now_ns)
     if (now_ns - recover->told_ns < RECOVER_TELL_NS)
         return;
     recover->told_ns = now_ns;
-    log_event(LOG_INFO, "recovering", "segments=%lu of=%lu", recover_scan_progress(recover),
-              recover->place_count);
+    uint64_t scanned, segments;
+    recover_progress(recover, &scanned, &segments);
+    log_event(LOG_INFO, "recovering", "segments=%lu of=%lu", scanned, segments);
 }
 
 /* 1: all parts are over; the first error that one met. */
@@ -156,8 +186,7 @@ static int settle(struct recover *recover)
         log_close(&recover->log);
     write_rows(recover);
     recover->ticket = pm_fence_start(recover->common->pm);
-    recover->phase = RECOVER_FENCE;
-    return 0;
+    return 1;
 }
 
 static void report(const struct recover *recover, uint64_t now_ns)
@@ -180,46 +209,43 @@ static void report(const struct recover *recover, uint64_t now_ns)
 
 int recover_poll(struct recover *recover, uint64_t now_ns, uint64_t *wake_ns, bool *busy)
 {
-    int done;
+    int over = 1;
     *busy = true;
     switch (recover->phase) {
     case RECOVER_WIPE:
-        done = wipe_poll(&recover->wipe);
-        if (done < 0)
-            return done;
-        if (done == 1)
-            recover->phase = RECOVER_CLIENTS;
-        recover->zeroed = recover->wipe.zeroed;
-        *busy = done == 1 || !recover->wipe.fencing;
-        return 0;
+        over = wipe_poll(&recover->wipe);
+        *busy = over == 1 || !recover->wipe.fencing;
+        break;
     case RECOVER_CLIENTS:
-        return read_clients(recover);
+        over = read_clients(recover);
+        break;
     case RECOVER_CHECKPOINT:
-        return find_checkpoint(recover);
+        over = recover_checkpoint_step(recover);
+        if (over == 1)
+            atomic_store_explicit(&recover->scanning, true, memory_order_release);
+        break;
     case RECOVER_SCAN:
-        done = scan_some(recover, now_ns, wake_ns, busy);
-        if (done < 0)
-            return done;
-        if (done == 1)
-            recover->phase = RECOVER_SETTLE;
-        *busy |= done == 1;
-        return 0;
+        over = scan_some(recover, now_ns, wake_ns, busy);
+        *busy |= over == 1;
+        break;
     case RECOVER_SETTLE:
-        return settle(recover);
+        over = settle(recover);
+        break;
     case RECOVER_FENCE:
-        done = pm_fence_done(recover->common->pm, recover->ticket);
-        if (done == 1)
-            done = store_replica_sync(recover->common->store);
-        *busy = done == 1;
-        if (done != 1)
-            return done;
-        report(recover, now_ns);
-        recover->phase = RECOVER_DONE;
+        over = pm_fence_done(recover->common->pm, recover->ticket);
+        if (over == 1)
+            over = store_replica_sync(recover->common->store);
+        *busy = over == 1;
+        if (over == 1)
+            report(recover, now_ns);
         break;
     case RECOVER_DONE:
-        break;
+        return 1;
     }
-    return 1;
+    if (over != 1)
+        return over;
+    recover->phase++;
+    return recover->phase == RECOVER_DONE;
 }
 
 int recover_create(const struct recover_options *options, struct recover **out, char *why,
@@ -273,26 +299,13 @@ struct recover_part *recover_part(struct recover *recover, uint32_t number)
     return &recover->parts[number];
 }
 
-void recover_progress(const struct recover *recover, uint64_t *scanned, uint64_t *segments)
-{
-    *scanned = recover_scan_progress(recover);
-    *segments = recover->place_count;
-}
-
 struct recover_counts recover_counts(const struct recover *recover)
 {
-    struct recover_counts sum = {.zeroed = recover->zeroed};
+    struct recover_counts sum = {.zeroed = recover->wipe.zeroed};
     for (uint32_t i = 0; i < recover->part_count; i++) {
-        const struct recover_counts *counts = &recover->parts[i].counts;
-        sum.segments += counts->segments;
-        sum.released += counts->released;
-        sum.voided += counts->voided;
-        sum.restored += counts->restored;
-        sum.entries += counts->entries;
-        sum.records += counts->records;
-        sum.passed_over += counts->passed_over;
-        sum.strange += counts->strange;
-        sum.copied += counts->copied;
+        const uint64_t *counts = (const uint64_t *)&recover->parts[i].counts;
+        for (uint32_t j = 0; j < sizeof sum / sizeof *counts; j++)
+            ((uint64_t *)&sum)[j] += counts[j];
     }
     return sum;
 }

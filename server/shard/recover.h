@@ -14,7 +14,6 @@
 
 #include "common/cluster/cluster.h"
 #include "common/cluster/damage.h"
-#include "common/reactor/reactor.h"
 #include "server/common.h"
 #include "server/shard/shard.h"
 
@@ -30,7 +29,7 @@ struct recover_options {
     uint32_t parts; /* roles that take part, control among them; 0 is 1 */
 };
 
-struct recover_counts {
+struct recover_counts {   /* recover_counts: all of one type */
     uint64_t segments;    /* scanned */
     uint64_t zeroed;      /* segments that were not free, or not zeros as they should */
     uint64_t released;    /* segments in which nothing had landed */

@@ -42,7 +42,10 @@ static int recover_hashed(struct recover_part *part, struct recover_shard *of,
     if (!error && part->in_copies &&
         (header->blocks > 1 || header->version > of->state->prefix.upto))
         error = suffix_add(&of->copies, header->version, offset);
-    const int record = !error && of->state->primary ? apply_record(of->state, entry) : 0;
+    const int record =
+        !error && of->state->primary
+            ? records_add(&of->state->records, entry->client_id, entry->operation, entry->version)
+            : 0;
     if (error || record == ROWAN_ENOMEM)
         return error ? error : record;
     part->records_lost += record == ROWAN_EBUSY;
@@ -144,16 +147,11 @@ static int recover_object(struct recover_part *part, const struct recover_block 
 {
     const struct entry_header *header = &block->found->header;
     const uint64_t offset = block->found->offset;
-    if (header->blocks == 1)
-        return recover_hashed(part, block->shard, header,
-                              &(struct apply_entry){.version = header->version,
-                                                    .offset = offset,
-                                                    .hash = block->found->hash,
-                                                    .hint = block->hint,
-                                                    .key = recover_key(part->recover, offset),
-                                                    .key_bytes = header->key_bytes,
-                                                    .client_id = header->client_id,
-                                                    .operation = header->operation});
+    if (header->blocks == 1) {
+        struct apply_entry entry = apply_make(header, offset, recover_key(part->recover, offset),
+                                              block->found->hash, block->hint);
+        return recover_hashed(part, block->shard, header, &entry);
+    }
     if (part->in_copies)
         return recover_piece(part, block->shard, header, offset);
     struct join_entry *entry = join_add(&part->join, header, offset);
@@ -222,8 +220,10 @@ static void recover_commits(struct recover_part *part, const struct entry_header
 {
     const uint8_t *at = pm_at(part->recover->common->pm, offset);
     struct commit_value value;
-    if (apply_decode_commits(header, at, &value)) {
-        part->counts.strange += part->number == 0 && !recover_clients_is_part(header, at);
+    struct commit_part of_table;
+    if (apply_decode_commits(header, at, &value, NULL)) {
+        part->counts.strange +=
+            part->number == 0 && apply_decode_commits(header, at, &value, &of_table);
         return;
     }
     for (uint32_t i = 0; i < value.shards; i++) {

@@ -24,14 +24,12 @@
 struct candidate {
     uint64_t id;
     uint32_t blocks;
-    bool sound;           /* none was missing, and it says the right things */
-    bool ended;           /* it is whole */
-    uint32_t shards;      /* that it speaks of, of those that are held */
-    uint64_t first, last; /* places */
-    struct candidate_rows {
-        struct checkpoint_segment *of;
-        uint32_t count, capacity;
-    } rows; /* segments that it covers */
+    bool sound;                      /* none was missing, and it says the right things */
+    bool ended;                      /* it is whole */
+    uint32_t shards;                 /* that it speaks of, of those that are held */
+    uint64_t first, last;            /* places */
+    struct checkpoint_segment *rows; /* segments that it covers; room for all that there are */
+    uint64_t row_count;
 };
 
 struct recover_checkpoint {
@@ -41,20 +39,6 @@ struct recover_checkpoint {
     struct candidate now, best;
 };
 
-static int add_row(struct candidate_rows *rows, struct checkpoint_segment row)
-{
-    if (rows->count == rows->capacity) {
-        const uint32_t capacity = rows->capacity ? 2 * rows->capacity : 64;
-        struct checkpoint_segment *of = realloc(rows->of, capacity * sizeof *of);
-        if (!of)
-            return ROWAN_ENOMEM;
-        rows->of = of;
-        rows->capacity = capacity;
-    }
-    rows->of[rows->count++] = row;
-    return 0;
-}
-
 /* R11 */
 static bool fits(const struct recover_shard *of, const struct checkpoint_shard *row)
 {
@@ -63,40 +47,38 @@ static bool fits(const struct recover_shard *of, const struct checkpoint_shard *
            (!of->state->primary || row->leads);
 }
 
-static int meet(struct recover_checkpoint *all, const struct entry_header *header,
-                const uint8_t *value_at, uint64_t place)
+static void meet(struct recover_checkpoint *all, const struct entry_header *header,
+                 const uint8_t *value_at, uint64_t place)
 {
     struct candidate *now = &all->now;
     struct checkpoint_value value;
-    int error = 0;
-    if (header->version != now->id) {
-        now->rows.count = 0;
+    if (header->version != now->id)
         *now = (struct candidate){
             .id = header->version, .sound = true, .first = place, .rows = now->rows};
-    }
     now->sound &=
         header->operation == ++now->blocks && !checkpoint_decode(header, value_at, &value);
+    if (now->sound && value.kind == CHECKPOINT_SEGMENTS)
+        now->sound = value.count <= store_segments(all->recover->common->store) - now->row_count;
     if (!now->sound)
-        return 0;
-    for (uint32_t i = 0; value.kind == CHECKPOINT_SEGMENTS && i < value.count && !error; i++)
-        error = add_row(&now->rows, checkpoint_segment(&value, i));
+        return;
+    for (uint32_t i = 0; value.kind == CHECKPOINT_SEGMENTS && i < value.count; i++)
+        checkpoint_row(&value, i, &now->rows[now->row_count++], sizeof *now->rows);
     const struct recover_shard *of = all->recover->by_id[header->shard];
     if (value.kind == CHECKPOINT_SHARD && of) {
         now->sound = fits(of, &value.shard);
         now->shards++;
     }
     if (value.kind != CHECKPOINT_END || now->shards < all->recover->shard_count ||
-        now->rows.count == 0)
-        return error;
+        now->row_count == 0)
+        return;
     now->ended = true;
     now->last = place;
     const struct candidate before = all->best;
     all->best = *now;
     *now = (struct candidate){.rows = before.rows};
-    return error;
 }
 
-static int read_segment(struct recover_checkpoint *all, uint64_t place)
+static void read_segment(struct recover_checkpoint *all, uint64_t place)
 {
     const struct server_common *common = all->recover->common;
     const uint64_t offset = store_segment_offset(common->store, all->places[place].segment);
@@ -104,15 +86,11 @@ static int read_segment(struct recover_checkpoint *all, uint64_t place)
     struct entry_header header;
     uint32_t position, bytes;
     enum entry_scan_result result;
-    int error = 0;
     entry_scan_init(&scan, &common->format, pm_at(common->pm, offset), STORE_SEGMENT_BYTES, 0);
-    while (!error &&
-           (result = entry_scan_next(&scan, false, &header, &position, &bytes)) != ENTRY_SCAN_END) {
+    while ((result = entry_scan_next(&scan, false, &header, &position, &bytes)) != ENTRY_SCAN_END) {
         if (result == ENTRY_SCAN_BLOCK && header.type == ENTRY_CHECKPOINT)
-            error = meet(all, &header, pm_at(common->pm, offset + position + ENTRY_HEADER_BYTES),
-                         place);
+            meet(all, &header, pm_at(common->pm, offset + position + ENTRY_HEADER_BYTES), place);
     }
-    return error;
 }
 
 /* --- using it --- */
@@ -128,12 +106,11 @@ static int compare_rows(const void *a, const void *b)
 static const struct checkpoint_segment *row_of(const struct recover_checkpoint *all,
                                                uint64_t segment)
 {
-    const struct candidate_rows *rows = &all->best.rows;
     const struct segment_meta meta = store_meta(all->recover->common->store, segment);
     const struct checkpoint_segment key = {.allocation = meta.allocation};
     if (meta.state != SEGMENT_USED && meta.state != SEGMENT_COMMITTED)
         return NULL;
-    return bsearch(&key, rows->of, rows->count, sizeof *rows->of, compare_rows);
+    return bsearch(&key, all->best.rows, all->best.row_count, sizeof key, compare_rows);
 }
 
 /* The places of the checkpoint, and behind them those that it does not cover. */
@@ -154,7 +131,7 @@ static int use(struct recover_checkpoint *all)
         free(places);
         return ROWAN_ENOMEM;
     }
-    qsort(best->rows.of, best->rows.count, sizeof *best->rows.of, compare_rows);
+    qsort(best->rows, best->row_count, sizeof *best->rows, compare_rows);
     memcpy(places, all->places + best->first, own * sizeof *places);
     uint64_t count = own;
     for (uint64_t i = 0; i < recover->place_count; i++) {
@@ -190,8 +167,13 @@ int recover_checkpoint_open(struct recover *recover)
     struct recover_checkpoint *all = calloc(1, sizeof *all);
     if (!all)
         return ROWAN_ENOMEM;
+    const uint64_t segments = store_segments(recover->common->store);
     all->recover = recover;
     recover->checkpoint = all;
+    all->now.rows = calloc(segments, sizeof *all->now.rows);
+    all->best.rows = calloc(segments, sizeof *all->best.rows);
+    if (!all->now.rows || !all->best.rows)
+        return ROWAN_ENOMEM;
     return recover_places(recover->common->store, true, &all->places, &all->count);
 }
 
@@ -200,8 +182,8 @@ void recover_checkpoint_close(struct recover *recover)
     struct recover_checkpoint *all = recover->checkpoint;
     if (!all)
         return;
-    free(all->now.rows.of);
-    free(all->best.rows.of);
+    free(all->now.rows);
+    free(all->best.rows);
     free(all->places);
     free(all);
     recover->checkpoint = NULL;
@@ -210,8 +192,10 @@ void recover_checkpoint_close(struct recover *recover)
 int recover_checkpoint_step(struct recover *recover)
 {
     struct recover_checkpoint *all = recover->checkpoint;
-    if (!recover->needs_all && all->next < all->count)
-        return read_segment(all, all->next++);
+    if (!recover->needs_all && all->next < all->count) {
+        read_segment(all, all->next++);
+        return 0;
+    }
     const int error = all->best.ended ? use(all) : 0;
     if (!error && all->count > 0 && !all->best.ended)
         log_event(LOG_INFO, "checkpoint_ignored", "segments=%lu: all data are scanned", all->count);
@@ -231,8 +215,9 @@ static uint32_t choose_items(struct recover_part *part, const struct checkpoint_
     const uint64_t segments = store_segments(recover->common->store);
     uint32_t kept = 0;
     for (uint32_t i = from; i < from + count; i++) {
-        const uint64_t item = checkpoint_item(value, i), offset = index_item_offset(item);
-        const uint64_t segment = live_segment(live, offset);
+        uint64_t item;
+        checkpoint_row(value, i, &item, sizeof item);
+        const uint64_t offset = index_item_offset(item), segment = live_segment(live, offset);
         if (offset < live->start || segment >= segments ||
             recover->covered[segment].allocation == 0)
             continue;
@@ -299,7 +284,8 @@ static int restore_records(struct recover_part *part, struct shard_state *shard,
 {
     int error = 0;
     for (uint32_t i = 0; i < value->count && !error; i++) {
-        const struct checkpoint_record row = checkpoint_record(value, i);
+        struct checkpoint_record row;
+        checkpoint_row(value, i, &row, sizeof row);
         const struct entry_header header = {.type = ENTRY_RECORD,
                                             .shard = shard->id,
                                             .version = row.version,

@@ -8,6 +8,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/entry/commit.h"
+#include "server/shard/apply.h"
 #include "server/shard/records_table.h"
 
 struct recover_client {
@@ -55,21 +56,6 @@ void recover_clients_lead(struct recover_clients *clients, uint16_t shard, uint3
 
 /* --- one table --- */
 
-static int decode_part(const struct entry_header *header, const uint8_t *at,
-                       struct commit_value *value, struct commit_part *part)
-{
-    if (header->type != ENTRY_COMMIT_VERSIONS || header->blocks != 1 || header->key_bytes != 0)
-        return ROWAN_EFORMAT;
-    return commit_decode_part(at + ENTRY_HEADER_BYTES, header->value_bytes, value, part);
-}
-
-bool recover_clients_is_part(const struct entry_header *header, const uint8_t *at)
-{
-    struct commit_value value;
-    struct commit_part part;
-    return decode_part(header, at, &value, &part) == 0;
-}
-
 static struct walk walk_begin(const struct server_common *common, uint64_t offset)
 {
     return (struct walk){.common = common, .base = pm_at(common->pm, offset)};
@@ -90,8 +76,8 @@ static bool walk_next(struct walk *walk, struct commit_value *value)
     if (walk->position == STORE_SEGMENT_BYTES ||
         entry_decode(&walk->common->format, at, STORE_SEGMENT_BYTES - walk->position, &header,
                      &bytes) ||
-        decode_part(&header, at, value, &part) || part.part != walk->next.part ||
-        (walk->next.parts && part.parts != walk->next.parts))
+        header.type != ENTRY_COMMIT_VERSIONS || apply_decode_commits(&header, at, value, &part) ||
+        part.part != walk->next.part || (walk->next.parts && part.parts != walk->next.parts))
         return false;
     walk->position += bytes;
     walk->next = (struct commit_part){.part = (uint16_t)(part.part + 1), .parts = part.parts};

@@ -25,7 +25,7 @@ struct recover_clients {
         uint32_t epoch;                    /* of the shard, if it is led here; else 0 */
         const struct recover_table *table; /* NULL: none was found */
     } * speakers;                          /* by shard: STORE_SHARD_IDS */
-    uint32_t unknown;                      /* shards led here for which nobody speaks yet */
+    uint32_t unknown; /* shards led here for which nobody speaks yet; 0: no older table is needed */
     struct recover_table *tables;
 };
 
@@ -40,12 +40,6 @@ void recover_clients_lead(struct recover_clients *clients, uint16_t shard, uint3
  * shards for which nobody speaks yet. So the newest segment comes first. Errors: ROWAN_ENOMEM. */
 int recover_clients_read(struct recover_clients *clients, uint64_t offset);
 
-/* Has each shard that is led here a table? Then no older one is needed. */
-static inline bool recover_clients_know_all(const struct recover_clients *clients)
-{
-    return clients->unknown == 0;
-}
-
 /* May the client of that entry, or record stub, still ask for its operation? */
 bool recover_clients_ask(const struct recover_clients *clients, const struct entry_header *header);
 
@@ -53,8 +47,5 @@ bool recover_clients_ask(const struct recover_clients *clients, const struct ent
  * rows may be nowhere else any more, and without them the next table would tell lower ones. */
 void recover_clients_raise(const struct recover_clients *clients, uint16_t shard,
                            struct records *records);
-
-/* Is the block of commit versions with that header at `at` a part of a table? */
-bool recover_clients_is_part(const struct entry_header *header, const uint8_t *at);
 
 #endif

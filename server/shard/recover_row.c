@@ -1,5 +1,5 @@
 /* Rows of the replica table, at a start. */
-#include "server/shard/recover_row.h"
+#include "server/shard/recover_state.h"
 
 #include "common/base/error.h"
 
@@ -28,13 +28,13 @@ static int first_epoch(const struct recover_options *options, const struct repli
 
 /* R6 (recover.c). A row that speaks of an epoch which is not over yet tells nothing. */
 int recover_row_read(const struct recover_options *options, const struct shard *shard,
-                     struct recover_row *row)
+                     struct replica_row *row)
 {
     const struct replica_row found = store_replica(options->common->store, shard->id);
     uint32_t first = 0;
     if (found.state == REPLICA_NONE && cluster_parent(options->config, shard)) {
         /* Its parent was split by a configuration that nobody has served by yet. */
-        *row = (struct recover_row){.first_epoch = shard->epoch,
+        *row = (struct replica_row){.first_epoch = shard->epoch,
                                     .first_allocation = store_allocations(options->common->store),
                                     .settled = version_make(shard->epoch, 0) - 1};
         return 0;
@@ -45,7 +45,7 @@ int recover_row_read(const struct recover_options *options, const struct shard *
     const uint64_t start = version_make(first, 0);
     const bool counts = found.state == REPLICA_FULL && !recover_is_incomplete(options, shard->id) &&
                         version_epoch(found.settled) < shard->epoch;
-    *row = (struct recover_row){.first_epoch = first,
+    *row = (struct replica_row){.first_epoch = first,
                                 .first_allocation =
                                     found.state == REPLICA_FULL ? found.first_allocation : 0,
                                 .settled = counts && found.settled > start ? found.settled : start};

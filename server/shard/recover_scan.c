@@ -99,12 +99,6 @@ static void list_block(struct recover_part *part, const struct entry_header *hea
         found->hash = index_hash(recover_key(recover, found->offset), header->key_bytes);
 }
 
-/* What was passed over, from there on, was it but zeros? Pads count here, too. */
-static void note_gap(struct recover_part *part, uint32_t from, uint32_t to)
-{
-    part->torn_seen |= !bytes_are_zero(part->scan.base + from, to - from);
-}
-
 static void scan_some(struct recover_part *part)
 {
     const uint32_t begin = part->scan.position;
@@ -114,7 +108,9 @@ static void scan_some(struct recover_part *part)
         const uint32_t from = part->scan.position;
         const enum entry_scan_result result =
             entry_scan_next(&part->scan, false, &header, &position, &bytes);
-        note_gap(part, from, result == ENTRY_SCAN_BLOCK ? position : part->scan.position);
+        /* Was what was passed over but zeros? Pads count here, too. */
+        const uint32_t to = result == ENTRY_SCAN_BLOCK ? position : part->scan.position;
+        part->torn_seen |= !bytes_are_zero(part->scan.base + from, to - from);
         if (result == ENTRY_SCAN_BLOCK)
             list_block(part, &header, position);
         if (result != ENTRY_SCAN_END)
@@ -206,7 +202,7 @@ static bool is_exposed(const struct store *store, const struct shard_state *shar
     bool exposed = shard->possibly_incomplete;
     for (uint32_t i = 0; i < shard->suffix.count && !exposed; i++) {
         const uint64_t segment = store_segment_at(store, shard->suffix.items[i].offset);
-        exposed = store_segment_state(store, segment) == SEGMENT_COMMITTED;
+        exposed = store_meta(store, segment).state == SEGMENT_COMMITTED;
     }
     return exposed;
 }
@@ -237,12 +233,6 @@ static int settle(struct recover_part *part)
     return error;
 }
 
-static void end(struct recover_part *part, int error)
-{
-    part->error = error;
-    atomic_store_explicit(&part->over, true, memory_order_release);
-}
-
 bool recover_help(struct recover_part **of, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct recover_part *part = *of;
@@ -267,20 +257,22 @@ bool recover_help(struct recover_part **of, uint64_t now_ns, uint64_t *wake_ns)
     }
     if (error != ROWAN_EAGAIN && (is_last || error)) {
         *of = NULL;
-        end(part, error);
+        part->error = error;
+        atomic_store_explicit(&part->over, true, memory_order_release);
     }
     return true;
 }
 
-uint64_t recover_scan_progress(const struct recover *recover)
+/* Those that all parts are through with. */
+void recover_progress(const struct recover *recover, uint64_t *scanned, uint64_t *segments)
 {
-    uint64_t least = UINT64_MAX;
+    *scanned = UINT64_MAX;
+    *segments = recover->place_count;
     for (uint32_t i = 0; i < recover->part_count; i++) {
         const uint64_t applied =
             atomic_load_explicit(&recover->parts[i].applied, memory_order_relaxed);
-        least = applied < least ? applied : least;
+        *scanned = applied < *scanned ? applied : *scanned;
     }
-    return least;
 }
 
 int recover_scan_open(struct recover *recover, uint32_t parts)

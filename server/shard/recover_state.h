@@ -1,4 +1,4 @@
-/* recover_state.h - the inside of a start: recover.c's, recover_scan.c's and recover_apply.c's.
+/* recover_state.h - the inside of a start: that of recover.c and recover_*.c.
  *
  * A start has parts, one for each reactor, which a role there polls: of control the first, of other roles the rest. Every
  * shard belongs to one part, which alone writes its state.
@@ -10,7 +10,6 @@
 #include "server/shard/join.h"
 #include "server/shard/recover.h"
 #include "server/shard/recover_clients.h"
-#include "server/shard/recover_places.h"
 #include "server/store/checkpoint.h"
 #include "server/store/log.h"
 #include "server/store/wipe.h"
@@ -62,6 +61,14 @@ struct recover_block {
     struct index_hint hint;
 };
 
+/* A segment that is to be scanned. */
+struct recover_place {
+    uint64_t order;
+    uint64_t segment;
+    bool has_copies;    /* of a digest or clean log; and a checkpoint's, which comes before these */
+    bool of_checkpoint; /* (store/checkpoint.h) */
+};
+
 struct recover_part {
     struct recover *recover;
     uint32_t number;
@@ -108,7 +115,6 @@ struct recover {
     uint32_t checkpoint_blocks; /* of it */
     uint64_t heads;             /* segments whose heads are still to be read for CLIENTS */
     struct pm_ticket ticket;
-    uint64_t zeroed;
     uint64_t begun_ns, told_ns; /* by the clock: the scan; the last line about its progress */
 
     _Atomic bool scanning;      /* all parts may begin */
@@ -126,6 +132,28 @@ static inline const uint8_t *recover_key(const struct recover *recover, uint64_t
 {
     return (const uint8_t *)pm_at(recover->common->pm, offset) + ENTRY_HEADER_BYTES;
 }
+
+/* --- recover_row.c --- */
+
+/* May the data lack something of that shard? */
+bool recover_is_incomplete(const struct recover_options *options, uint16_t shard);
+
+/* recover_row_read: what a start takes from the shard's row in the replica table, or gives it: first epoch, first
+ * allocation, and as settled where the contiguous prefix begins: (first epoch, 0) at least. Errors: ROWAN_EDAMAGED (its data
+ * should be here, and are not). */
+int recover_row_read(const struct recover_options *options, const struct shard *shard,
+                     struct replica_row *row);
+
+/* recover_row_write: a shard that is held (`state`) gets a row; another one (NULL) loses it: what it left here is dead
+ * (H15). */
+void recover_row_write(struct store *store, uint16_t shard, const struct shard_state *state);
+
+/* --- recover.c --- */
+
+/* The segments of checkpoints, or all others that may hold entries: first digest logs, then what a cleaner wrote, then the
+ * rest, each in the order of allocation. The caller frees *out. Errors: ROWAN_ENOMEM. */
+int recover_places(const struct store *store, bool of_checkpoints, struct recover_place **out,
+                   uint64_t *count);
 
 /* --- recover_apply.c --- */
 
@@ -167,8 +195,5 @@ int recover_checkpoint_apply(struct recover_part *part, struct recover_shard *of
 /* Errors: ROWAN_ENOMEM; recover_scan_close frees what there is. */
 int recover_scan_open(struct recover *recover, uint32_t parts);
 void recover_scan_close(struct recover *recover);
-
-/* Segments that all parts are through with. */
-uint64_t recover_scan_progress(const struct recover *recover);
 
 #endif

@@ -9,7 +9,6 @@
 #define SERVER_WORK_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 enum {

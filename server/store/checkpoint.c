@@ -5,18 +5,11 @@
 
 #include "common/base/error.h"
 
-static uint64_t number_at(const uint8_t *at)
-{
-    uint64_t number;
-    memcpy(&number, at, sizeof number);
-    return number;
-}
-
 static int decode_buckets(const uint8_t *value, uint32_t bytes, struct checkpoint_value *out)
 {
     if (bytes < CHECKPOINT_BUCKETS_HEAD)
         return ROWAN_EFORMAT;
-    out->first_bucket = number_at(value);
+    memcpy(&out->first_bucket, value, sizeof out->first_bucket);
     memcpy(&out->count, value + 8, sizeof out->count);
     memcpy(&out->items, value + 12, sizeof out->items);
     if (CHECKPOINT_BUCKETS_HEAD + (uint64_t)out->items * CHECKPOINT_ITEM_BYTES + out->count !=
@@ -57,23 +50,9 @@ int checkpoint_decode(const struct entry_header *header, const uint8_t *value,
     }
 }
 
-struct checkpoint_segment checkpoint_segment(const struct checkpoint_value *value, uint32_t i)
+void checkpoint_row(const struct checkpoint_value *value, uint32_t i, void *row, uint32_t bytes)
 {
-    struct checkpoint_segment segment;
-    memcpy(&segment, value->rows + (uint64_t)i * sizeof segment, sizeof segment);
-    return segment;
-}
-
-uint64_t checkpoint_item(const struct checkpoint_value *value, uint32_t i)
-{
-    return number_at(value->rows + (uint64_t)i * sizeof(uint64_t));
-}
-
-struct checkpoint_record checkpoint_record(const struct checkpoint_value *value, uint32_t i)
-{
-    struct checkpoint_record record;
-    memcpy(&record, value->rows + (uint64_t)i * sizeof record, sizeof record);
-    return record;
+    memcpy(row, value->rows + (uint64_t)i * bytes, bytes);
 }
 
 uint32_t checkpoint_buckets_encode(uint64_t first, uint32_t count, uint32_t items,

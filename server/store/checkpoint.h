@@ -21,7 +21,6 @@
 #ifndef SERVER_CHECKPOINT_H
 #define SERVER_CHECKPOINT_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/entry/entry.h"
@@ -77,10 +76,8 @@ struct checkpoint_value {
 int checkpoint_decode(const struct entry_header *header, const uint8_t *value,
                       struct checkpoint_value *out);
 
-/* Row, or item, `i` of a value of that kind. */
-struct checkpoint_segment checkpoint_segment(const struct checkpoint_value *value, uint32_t i);
-uint64_t checkpoint_item(const struct checkpoint_value *value, uint32_t i);
-struct checkpoint_record checkpoint_record(const struct checkpoint_value *value, uint32_t i);
+/* Row `i` of a value: a struct checkpoint_segment or checkpoint_record, or an item (uint64_t), as its kind says. */
+void checkpoint_row(const struct checkpoint_value *value, uint32_t i, void *row, uint32_t bytes);
 
 /* checkpoint_buckets_encode: writes such a value, of items that stand in it already (from CHECKPOINT_BUCKETS_HEAD on), and
  * tells its bytes. */

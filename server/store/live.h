@@ -56,34 +56,31 @@ static inline uint64_t live_segment(const struct live *live, uint64_t offset)
     return (offset - live->start) / STORE_SEGMENT_BYTES;
 }
 
-static inline _Atomic uint64_t *live_word(const struct live *live, uint64_t offset)
+/* An index item leads to the entry at `offset`, or (-1) no longer does. */
+static inline void live_change(const struct live *live, uint64_t offset, int items)
 {
-    return &live->words[live_segment(live, offset)];
+    const uint64_t segment = live_segment(live, offset);
+    const uint64_t word = LIVE_ITEM + live_entry_bytes(live, offset) / ENTRY_ALIGN;
+    atomic_fetch_add_explicit(&live->words[segment], items < 0 ? -word : word,
+                              memory_order_relaxed);
+    if (live_is_tombstone(live, offset))
+        atomic_fetch_add_explicit(&live->tombstones[segment], (uint32_t)items,
+                                  memory_order_relaxed);
 }
 
 /* live_removed: the index item that led to the entry at `offset` is gone. Any thread. */
 static inline void live_removed(const struct live *live, uint64_t offset)
 {
-    atomic_fetch_sub_explicit(live_word(live, offset),
-                              LIVE_ITEM + live_entry_bytes(live, offset) / ENTRY_ALIGN,
-                              memory_order_relaxed);
-    if (live_is_tombstone(live, offset))
-        atomic_fetch_sub_explicit(&live->tombstones[live_segment(live, offset)], 1,
-                                  memory_order_relaxed);
+    live_change(live, offset, -1);
 }
 
 /* live_indexed: an index item leads to the entry at `offset` now, and no longer to `previous`; 0: it is new. Any
  * thread. */
 static inline void live_indexed(const struct live *live, uint64_t offset, uint64_t previous)
 {
-    atomic_fetch_add_explicit(live_word(live, offset),
-                              LIVE_ITEM + live_entry_bytes(live, offset) / ENTRY_ALIGN,
-                              memory_order_relaxed);
-    if (live_is_tombstone(live, offset))
-        atomic_fetch_add_explicit(&live->tombstones[live_segment(live, offset)], 1,
-                                  memory_order_relaxed);
+    live_change(live, offset, 1);
     if (previous)
-        live_removed(live, previous);
+        live_change(live, previous, -1);
 }
 
 /* live_restored: so many index items lead into the segment, to entries of so many strides and to no tombstone. */
@@ -97,7 +94,8 @@ static inline void live_restored(const struct live *live, uint64_t segment, uint
 /* live_kept: bytes that no item leads to, and that are needed nevertheless. They count until the segment is cleaned. */
 static inline void live_kept(const struct live *live, uint64_t offset, uint32_t bytes)
 {
-    atomic_fetch_add_explicit(live_word(live, offset), bytes / ENTRY_ALIGN, memory_order_relaxed);
+    atomic_fetch_add_explicit(&live->words[live_segment(live, offset)], bytes / ENTRY_ALIGN,
+                              memory_order_relaxed);
 }
 
 static inline uint64_t live_items(const struct live *live, uint64_t segment)

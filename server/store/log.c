@@ -7,9 +7,11 @@ void log_init(struct log *log, struct store *store, enum segment_owner owner, ui
     *log = (struct log){.store = store, .owner = owner, .owner_number = owner_number};
 }
 
-void log_on_close(struct log *log, void (*closing)(void *context), void *context)
+void log_watch(struct log *log, void (*closing)(void *context),
+               void (*opened)(void *context, uint32_t bytes), void *context)
 {
     log->closing = closing;
+    log->opened = opened;
     log->context = context;
 }
 
@@ -20,11 +22,6 @@ void log_close(struct log *log)
         log->closing(log->context);
     store_transition(log->store, log->segment, SEGMENT_USED);
     log->open = false;
-}
-
-void log_on_open(struct log *log, void (*opened)(void *context, uint32_t bytes))
-{
-    log->opened = opened;
 }
 
 /* The open segment, if any, has not enough left. */

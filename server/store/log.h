@@ -29,14 +29,11 @@ struct log {
 void log_init(struct log *log, struct store *store, enum segment_owner owner,
               uint32_t owner_number);
 
-/* log_on_close: `closing` is called before the current segment becomes USED: whoever sees it USED sees what was
- * published then. */
-void log_on_close(struct log *log, void (*closing)(void *context), void *context);
-
-/* log_on_open: `opened` is called when there is a new current segment, before `bytes` of it are reserved for whoever
- * needed it, and before the old one becomes USED. It may take from the segment (log_take), but has to leave those bytes.
- * The context is that of log_on_close. */
-void log_on_open(struct log *log, void (*opened)(void *context, uint32_t bytes));
+/* log_watch: `closing` is called before the current segment becomes USED: whoever sees it USED sees what was published then.
+ * `opened` (or NULL) is called when there is a new current segment, before `bytes` of it are reserved for whoever needed
+ * it, and before the old one becomes USED. It may take from the segment (log_take), but has to leave those bytes. */
+void log_watch(struct log *log, void (*closing)(void *context),
+               void (*opened)(void *context, uint32_t bytes), void *context);
 
 /* log_reserve: `bytes` (a multiple of 64, at most a segment) that lie in one segment; their place
  * in the map goes to *offset. They are zeros until the caller stores there. When a new segment is

@@ -38,7 +38,6 @@
 #include "server/store/store_state.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/bytes.h"
@@ -136,28 +135,20 @@ int store_open(struct pm *pm, const struct store_identity *identity, struct stor
                       .words = calloc(block.segments, sizeof *store->live.words),
                       .tombstones = calloc(block.segments, sizeof *store->live.tombstones)};
     if (!store->live.words || !store->live.tombstones) {
-        error = ROWAN_ENOMEM;
-        goto fail;
+        store_close(store);
+        return ROWAN_ENOMEM;
     }
     for (uint64_t i = 0; i < block.segments; i++)
         live_clear(&store->live, i);
     metas_read(store);
     superblock_mend(pm, &block);
     error = store_replicas_open(store);
+    if (!error)
+        error = store_voids_open(store);
     if (error)
-        goto fail;
-    error = store_voids_open(store);
-    if (error)
-        goto fail_replicas;
-    *out = store;
-    return 0;
-
-fail_replicas:
-    store_replicas_close(store);
-fail:
-    free(store->live.tombstones);
-    free(store->live.words);
-    free(store);
+        store_close(store);
+    else
+        *out = store;
     return error;
 }
 
@@ -165,8 +156,8 @@ void store_close(struct store *store)
 {
     if (!store)
         return;
-    store_voids_close(store);
-    store_replicas_close(store);
+    free(store->voids);
+    free(store->replicas);
     free(store->live.tombstones);
     free(store->live.words);
     free(store);
@@ -231,10 +222,11 @@ const struct live *store_live(const struct store *store)
 
 /* --- segments --- */
 
-static void count_state(struct store *store, enum segment_state from, enum segment_state to)
+/* A segment goes from one kind to another. */
+static void count(_Atomic uint64_t *counts, unsigned from, unsigned to)
 {
-    atomic_fetch_sub_explicit(&store->segments_with[from], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&store->segments_with[to], 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&counts[from], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&counts[to], 1, memory_order_relaxed);
 }
 
 /* Free segments that such an owner leaves to others. */
@@ -267,9 +259,8 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
         if (!atomic_compare_exchange_strong_explicit(&store->metas[number], &word, taken,
                                                      memory_order_acquire, memory_order_relaxed))
             continue;
-        count_state(store, SEGMENT_FREE, SEGMENT_USING); /* S2 */
-        atomic_fetch_sub_explicit(&store->segments_owned[OWNER_NONE], 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&store->segments_owned[owner], 1, memory_order_relaxed);
+        count(store->segments_with, SEGMENT_FREE, SEGMENT_USING); /* S2 */
+        count(store->segments_owned, OWNER_NONE, owner);
         atomic_fetch_add_explicit(&store->allocated[owner], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&store->allocated[OWNER_NONE], 1, memory_order_relaxed);
         atomic_store_explicit(&store->hint, number + 1, memory_order_relaxed);
@@ -284,8 +275,7 @@ void store_set_owner(struct store *store, uint64_t segment, enum segment_owner o
 {
     struct segment_meta meta = store_meta(store, segment);
     ASSERT(meta.state >= SEGMENT_USING && owner != OWNER_NONE);
-    atomic_fetch_sub_explicit(&store->segments_owned[meta.owner], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&store->segments_owned[owner], 1, memory_order_relaxed);
+    count(store->segments_owned, meta.owner, owner);
     meta.owner = owner;
     meta.owner_number = 0;
     const uint64_t word = meta_encode(segment, &meta);
@@ -293,22 +283,13 @@ void store_set_owner(struct store *store, uint64_t segment, enum segment_owner o
     atomic_store_explicit(&store->metas[segment], word, memory_order_release);
 }
 
-static bool transition_is_allowed(enum segment_state from, enum segment_state to)
-{
-    switch (to) {
-    case SEGMENT_FREE:
-        return from == SEGMENT_DIRTY;
-    case SEGMENT_DIRTY:
-        return true;
-    case SEGMENT_USING:
-        return false; /* store_allocate's */
-    case SEGMENT_USED:
-        return from == SEGMENT_USING;
-    case SEGMENT_COMMITTED:
-        return from == SEGMENT_USING || from == SEGMENT_USED;
-    }
-    return false;
-}
+/* By a segment's next state: bits of those that it may have before. USING is given by store_allocate. */
+static const uint8_t may_become[SEGMENT_STATES] = {
+    [SEGMENT_FREE] = 1 << SEGMENT_DIRTY,
+    [SEGMENT_DIRTY] = UINT8_MAX,
+    [SEGMENT_USED] = 1 << SEGMENT_USING,
+    [SEGMENT_COMMITTED] = 1 << SEGMENT_USING | 1 << SEGMENT_USED,
+};
 
 void store_transition(struct store *store, uint64_t segment, enum segment_state state)
 {
@@ -316,7 +297,7 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
     _Atomic uint64_t *place = &store->metas[segment];
     uint64_t old = atomic_load_explicit(place, memory_order_acquire);
     struct segment_meta meta = meta_unpack(old);
-    ASSERT(transition_is_allowed(meta.state, state));
+    ASSERT(state <= SEGMENT_COMMITTED && may_become[state] >> meta.state & 1);
     bool was_free = meta.state == SEGMENT_FREE;
     enum segment_owner owner = meta.owner;
     meta.state = state;
@@ -329,29 +310,21 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
     uint64_t word = meta_encode(segment, &meta);
     meta_write(store, segment, word); /* S1 */
     if (state == SEGMENT_FREE)
-        count_state(store, word_state(old), state); /* S2 */
+        count(store->segments_with, word_state(old), state); /* S2 */
     bool mine = atomic_compare_exchange_strong_explicit(place, &old, word, memory_order_release,
                                                         memory_order_relaxed);
     ASSERT(mine); /* S1: the caller owns it */
     if (state == SEGMENT_FREE)
         return;
-    count_state(store, word_state(old), state);
-    if (owner != meta.owner) {
-        atomic_fetch_sub_explicit(&store->segments_owned[owner], 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&store->segments_owned[OWNER_NONE], 1, memory_order_relaxed);
-    }
+    count(store->segments_with, word_state(old), state);
+    if (owner != meta.owner)
+        count(store->segments_owned, owner, meta.owner);
 }
 
 struct segment_meta store_meta(const struct store *store, uint64_t segment)
 {
     ASSERT(segment < store->segments);
     return meta_unpack(atomic_load_explicit(&store->metas[segment], memory_order_acquire));
-}
-
-enum segment_state store_segment_state(const struct store *store, uint64_t segment)
-{
-    ASSERT(segment < store->segments);
-    return word_state(atomic_load_explicit(&store->metas[segment], memory_order_acquire));
 }
 
 bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t from,

@@ -234,7 +234,6 @@ struct segment_meta store_meta(const struct store *store, uint64_t segment);
 
 /* store_set_owner: the segment, which is not FREE or DIRTY, counts as that owner's. Before anybody else uses the store. */
 void store_set_owner(struct store *store, uint64_t segment, enum segment_owner owner);
-enum segment_state store_segment_state(const struct store *store, uint64_t segment);
 
 /* store_segment_is_zero: are `bytes` of a segment from `from` all zero? Reads them. */
 bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t from,

@@ -59,12 +59,6 @@ static uint32_t row_checksum(uint16_t shard, const struct row *row, size_t bytes
     return crc32c(crc32c(0, &shard, sizeof(shard)), row, bytes);
 }
 
-static void row_seal(uint16_t shard, struct row *row)
-{
-    row->checksum = row_checksum(shard, row, offsetof(struct row, checksum));
-    row->settled_checksum = row_checksum(shard, row, offsetof(struct row, settled_checksum));
-}
-
 enum row_copy row_read(const struct pm *pm, uint64_t table, uint16_t shard, struct row *row)
 {
     memcpy(row, pm_at(pm, table + (uint64_t)shard * ROW_BYTES), sizeof(*row));
@@ -149,11 +143,6 @@ int store_replicas_open(struct store *store)
     return 0;
 }
 
-void store_replicas_close(struct store *store)
-{
-    free(store->replicas);
-}
-
 void store_replica_set(struct store *store, uint16_t shard, const struct replica_row *row)
 {
     ASSERT(row->state <= REPLICA_FULL && row->first_epoch <= FIRST_EPOCH_MAX);
@@ -181,7 +170,8 @@ static void store_first(struct store *store, uint16_t shard)
                       .sequence = ++replica->sequence,
                       .first_allocation = replica->row.first_allocation,
                       .settled = replica->row.settled};
-    row_seal(shard, &row);
+    row.checksum = row_checksum(shard, &row, offsetof(struct row, checksum));
+    row.settled_checksum = row_checksum(shard, &row, offsetof(struct row, settled_checksum));
     pm_store(store->pm, copy_offset(store, replica->first, shard), &row, sizeof(row));
 }
 

@@ -14,8 +14,8 @@ struct store {
     struct pm *pm;
     uint64_t segments;
     struct store_geometry at;
-    struct store_replicas *replicas;
-    struct store_voids *voids;
+    struct store_replicas *replicas; /* freed by store_close */
+    struct store_voids *voids;       /* likewise */
     struct live live;
     _Atomic uint64_t segments_owned[OWNER_KINDS];
     _Atomic uint64_t segments_with[SEGMENT_STATES]; /* for reports; FREE is S2's */
@@ -27,10 +27,8 @@ struct store {
 
 /* Reads the table, and starts the fence that T1 asks for. Errors: ROWAN_ENOMEM. */
 int store_replicas_open(struct store *store);
-void store_replicas_close(struct store *store);
 
 /* Zeroes what is void by the rows of the table, and starts a fence. Errors: ROWAN_ENOMEM. */
 int store_voids_open(struct store *store);
-void store_voids_close(struct store *store);
 
 #endif

@@ -102,11 +102,6 @@ int store_voids_open(struct store *store)
     return 0;
 }
 
-void store_voids_close(struct store *store)
-{
-    free(store->voids);
-}
-
 /* Step 3 of the open. */
 static void clear_found(struct store *store)
 {

@@ -12,8 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/clock.h"
-#include "server/shard/keep.h"
+#include "server/shard/completed.h"
 #include "server/shard/records_table.h"
 
 enum { CLIENTS_MAX = 1 << 17 };

@@ -30,7 +30,6 @@
 #include "common/base/fault.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
-#include "server/shard/records_question.h"
 #include "server/worker/worker_client.h"
 #include "server/worker/worker_commit.h"
 #include "server/worker/worker_epoch.h"
@@ -325,8 +324,7 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64
     ASSERT(shard->primary && worker->config);
     if (!worker->log_ready) {
         log_init(&worker->log, worker->common->store, OWNER_WORKER, worker->number);
-        log_on_close(&worker->log, close_segment, worker);
-        log_on_open(&worker->log, worker_commit_table);
+        log_watch(&worker->log, close_segment, worker_commit_table, worker);
         worker->log_ready = true;
     }
     worker->shards[shard->id] = shard;
@@ -336,11 +334,8 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64
         return;
     }
     worker_peer_resolve(worker, shard);
-    if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
-        return;
-    int error = worker_reconcile_begin(worker, shard);
-    if (error)
-        server_fail(worker->common, error, "no memory to reconcile the logs of a shard");
+    if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        worker_reconcile_begin(worker, shard);
 }
 
 static void execute_commands(struct worker *worker, uint64_t now_ns)

@@ -3,13 +3,11 @@
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 
-#include <stdatomic.h>
 #include <stdint.h>
 
 #include "common/fabric/fabric.h"
 #include "common/reactor/reactor.h"
 #include "server/role.h"
-#include "server/store/store.h"
 #include "server/worker/worker_counts.h"
 
 struct worker;

@@ -17,7 +17,6 @@
 
 #include <stdlib.h>
 
-#include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
@@ -222,10 +221,8 @@ void worker_client_recall(struct worker *worker, const struct shard_state *shard
 static void forget_client(struct worker *worker, uint32_t client)
 {
     uint32_t highest = 0;
-    for (uint32_t i = 0; worker->config && i < worker->config->shard_count; i++) {
-        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
-        if (!shard)
-            continue;
+    struct shard_state *shard;
+    for (uint32_t i = 0; worker->config && (shard = worker_next_shard(worker, &i));) {
         uint32_t seen = records_highest(&shard->records, client);
         highest = seen > highest ? seen : highest;
         records_lowest(&shard->records, client, UINT32_MAX);

@@ -227,11 +227,9 @@ static bool poll_acknowledged(struct worker *worker, uint64_t now_ns, uint64_t *
     acknowledged->requests = worker->requests;
     acknowledged->gone = false;
     acknowledged->changed = 0;
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
-        if (shard)
-            records_changed(&shard->records, visit_client, worker);
-    }
+    struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));)
+        records_changed(&shard->records, visit_client, worker);
     spread_acknowledged(worker);
     return true;
 }
@@ -249,16 +247,13 @@ struct table {
     };
 };
 
-static uint32_t parts_for(const struct worker *worker, uint32_t rows, uint32_t row_bytes)
-{
-    const uint32_t most = rows_of_entry(worker, row_bytes);
-    return (rows + most - 1) / most;
-}
-
-static uint32_t bytes_for(const struct worker *worker, uint32_t rows, uint32_t row_bytes)
+/* Adds the parts that so many rows take to *parts; returns their bytes. */
+static uint32_t bytes_for(const struct worker *worker, uint32_t rows, uint32_t row_bytes,
+                          uint32_t *parts)
 {
     const struct entry_format *format = &worker->common->format;
     const uint32_t most = rows_of_entry(worker, row_bytes), rest = rows % most;
+    *parts += (rows + most - 1) / most;
     return rows / most * entry_bytes(format, 0, COMMIT_HEAD_BYTES + most * row_bytes) +
            (rest ? entry_bytes(format, 0, COMMIT_HEAD_BYTES + rest * row_bytes) : 0);
 }
@@ -294,8 +289,6 @@ static void table_client(void *context, uint32_t client, uint32_t lowest)
  * found, but none of what was settled when the server started: of that, all that is left was scanned. */
 static uint64_t spoken_upto(const struct shard_state *shard)
 {
-    if (!shard)
-        return 0;
     if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
         return version_make(shard->epoch, shard->counter);
     const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
@@ -305,8 +298,8 @@ static uint64_t spoken_upto(const struct shard_state *shard)
 static void table_shards(struct table *table)
 {
     const struct worker *worker = table->worker;
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        const struct shard_state *shard = worker->shards[worker->config->shards[i].id];
+    const struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));) {
         const uint64_t upto = spoken_upto(shard);
         if (!upto)
             continue;
@@ -322,13 +315,12 @@ void worker_commit_table(void *context, uint32_t bytes)
 {
     struct worker *worker = context;
     const uint32_t clients = worker->known.entries.count;
-    uint32_t shards = 0;
-    for (uint32_t i = 0; i < worker->config->shard_count; i++)
-        shards += spoken_upto(worker->shards[worker->config->shards[i].id]) != 0;
-    const uint32_t parts = parts_for(worker, shards, COMMIT_SHARD_BYTES) +
-                           parts_for(worker, clients, COMMIT_CLIENT_BYTES);
-    const uint32_t needed = bytes_for(worker, shards, COMMIT_SHARD_BYTES) +
-                            bytes_for(worker, clients, COMMIT_CLIENT_BYTES);
+    uint32_t shards = 0, parts = 0;
+    const struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));)
+        shards += spoken_upto(shard) != 0;
+    const uint32_t needed = bytes_for(worker, shards, COMMIT_SHARD_BYTES, &parts) +
+                            bytes_for(worker, clients, COMMIT_CLIENT_BYTES, &parts);
     if (shards == 0 || worker->known.incomplete || needed > STORE_SEGMENT_BYTES / 3 ||
         needed > STORE_SEGMENT_BYTES - bytes)
         return;
@@ -347,9 +339,9 @@ void worker_commit_table(void *context, uint32_t bytes)
  * than new ones in their first epoch, of which there is nothing to tell. */
 static void list_again(struct worker *worker, uint32_t position)
 {
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
-        if (!shard || !backs(shard, position) ||
+    struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));) {
+        if (!backs(shard, position) ||
             atomic_load_explicit(&shard->commit, memory_order_relaxed) == version_make(1, 0))
             continue;
         shard->commit_again = true;

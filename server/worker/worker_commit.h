@@ -15,7 +15,7 @@ void worker_commit_forget(struct worker *worker, struct shard_state *shard);
  * row for all of them. */
 void worker_commit_client_gone(struct worker *worker, uint32_t client, uint32_t lowest);
 
-/* A segment of the t-log was opened, in which the caller needs `bytes` (log_on_open): stores the table of clients at its
+/* A segment of the t-log was opened, in which the caller needs `bytes` (log_watch): stores the table of clients at its
  * head, for the next start of this server only. One that takes more than a third of the segment (the largest there is
  * takes less, of 4 MiB) is left out; then an older one counts, and a start keeps more records. */
 void worker_commit_table(void *context, uint32_t bytes);

@@ -43,11 +43,6 @@
 #include "server/worker/worker_reconcile.h"
 #include "server/worker/worker_write.h"
 
-static struct shard_state *shard_at(const struct worker *worker, uint32_t position)
-{
-    return worker->shards[worker->config->shards[position].id];
-}
-
 /* Z2 */
 static void leave_out(const struct worker *worker, struct shard_state *shard,
                       const struct shard *row)
@@ -107,7 +102,7 @@ void worker_epoch_adopt(struct worker *worker, const struct cluster_config *befo
 {
     for (uint32_t i = 0; before && i < worker->config->shard_count; i++) {
         const struct shard *row = &worker->config->shards[i];
-        struct shard_state *shard = shard_at(worker, i);
+        struct shard_state *shard = worker->shards[row->id];
         if (!shard || shard->epoch == row->epoch)
             continue;
         worker->changing += shard->next_epoch == 0;
@@ -127,9 +122,10 @@ void worker_epoch_adopt(struct worker *worker, const struct cluster_config *befo
     if (before && before->shard_count != worker->config->shard_count)
         tell_settled_again(worker);
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        const struct shard_state *shard = shard_at(worker, i);
+        const struct shard *row = &worker->config->shards[i];
+        const struct shard_state *shard = worker->shards[row->id];
         if (shard && shard->next_epoch && !shard->deposed)
-            worker_peer_need(worker, &worker->config->shards[i]);
+            worker_peer_need(worker, row);
     }
 }
 
@@ -148,9 +144,9 @@ void worker_epoch_committed(struct worker *worker, uint64_t term)
 {
     if (term != worker->config->term)
         return;
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        struct shard_state *shard = shard_at(worker, i);
-        if (!shard || !shard->next_epoch || shard->deposed)
+    struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));) {
+        if (!shard->next_epoch || shard->deposed)
             continue;
         shard->ending = true;
         /* No write is admitted any more, and none that waits is begun. */
@@ -215,18 +211,14 @@ static void begin_epoch(struct worker *worker, struct shard_state *shard)
         return;
     }
     worker->unsettled = true;
-    const int error = worker_reconcile_begin(worker, shard);
-    if (error)
-        server_fail(worker->common, error, "no memory to reconcile the logs of a shard");
+    worker_reconcile_begin(worker, shard);
 }
 
 /* Every version that was handed out lies in the t-log's segments up to the one that is closed now. */
 void worker_epoch_close(const struct worker *worker)
 {
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        struct shard_state *shard = shard_at(worker, i);
-        if (!shard)
-            continue;
+    struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));) {
         shard_close(shard, version_make(shard->epoch, shard->counter));
         if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
             shard_settle(shard, atomic_load_explicit(&shard->commit, memory_order_relaxed));
@@ -319,9 +311,9 @@ static void give_all_back(struct worker *worker)
     /* So that the next one has its table of clients before this one is USED; where there is no space, nobody needs it yet. */
     if (worker->log.open && log_reserve_segment(&worker->log, ENTRY_ALIGN))
         log_close(&worker->log);
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        struct shard_state *shard = shard_at(worker, i);
-        if (shard && shard->deposed)
+    struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));) {
+        if (shard->deposed)
             give_back(worker, shard);
     }
 }
@@ -334,9 +326,9 @@ bool worker_epoch_depose(struct worker *worker, uint64_t now_ns, uint64_t *wake_
     const bool cuts = worker->cut_ns && now_ns >= worker->cut_ns;
     if (worker->cut_ns == 0 || cuts)
         worker->cut_ns = now_ns + worker->config->lease_ms * NS_PER_MS;
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        struct shard_state *shard = shard_at(worker, i);
-        if (!shard || !shard->deposed)
+    struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));) {
+        if (!shard->deposed)
             continue;
         if (cuts)
             cut_peers(worker, shard, now_ns);
@@ -366,9 +358,9 @@ static bool close_landed(struct worker *worker)
 {
     const uint64_t left = atomic_load_explicit(&worker->common->left, memory_order_acquire);
     bool any = false;
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        struct shard_state *shard = shard_at(worker, i);
-        if (!shard || shard->landed_in == 0 || shard->landed_in > left ||
+    struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));) {
+        if (shard->landed_in == 0 || shard->landed_in > left ||
             atomic_load_explicit(&shard->recovering, memory_order_relaxed))
             continue; /* what reconciliation takes in is closed, too */
         shard->landed_in = 0;
@@ -383,9 +375,9 @@ static bool close_landed(struct worker *worker)
 /* Z8 */
 static bool close_begun(struct worker *worker)
 {
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        const struct shard_state *shard = shard_at(worker, i);
-        if (shard && atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+    const struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));) {
+        if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
             return false;
     }
     worker->unsettled = false;
@@ -397,10 +389,10 @@ bool worker_epoch_poll(struct worker *worker)
 {
     bool any = worker->landed && close_landed(worker);
     any |= worker->unsettled && !worker->changing && close_begun(worker);
-    for (uint32_t i = 0; worker->changing && i < worker->config->shard_count; i++) {
-        struct shard_state *shard = shard_at(worker, i);
+    struct shard_state *shard;
+    for (uint32_t i = 0; worker->changing && (shard = worker_next_shard(worker, &i));) {
         bool waits = false;
-        if (!shard || !shard->ending || shard->in_flight.first)
+        if (!shard->ending || shard->in_flight.first)
             continue;
         (void)parent_of(worker, shard, &waits);
         if (waits)

@@ -23,7 +23,6 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/bytes.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
@@ -362,7 +361,6 @@ static bool bring(struct worker *worker, struct question *question, uint64_t now
     if (now_ns >= question->retry_ns) {
         if (!(question->count ? bring_found(worker, question) : tell_gone(worker, question)))
             return true;
-        question->tag = 0; /* no room or memory; a break comes as an event */
         question->retry_ns = now_ns + FETCH_ROOM_RETRY_NS;
     }
     wake_at(wake_ns, question->retry_ns);

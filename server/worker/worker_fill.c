@@ -19,7 +19,6 @@
 #include <stdlib.h>
 
 #include "common/base/error.h"
-#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/worker/pace.h"
 #include "server/worker/worker_peer.h"
@@ -136,10 +135,10 @@ static bool begin_fill(struct worker *worker, struct fill *fill, struct shard_st
 static bool begin_some(struct worker *worker)
 {
     bool any = false, full = false, memory = true;
-    for (uint32_t i = 0; i < worker->config->shard_count && !full; i++) {
-        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
-        any |= shard && shard->full_count < shard->backup_count;
-        if (!shard || !shard->begun || shard->ending || shard->deposed)
+    struct shard_state *shard;
+    for (uint32_t i = 0; !full && (shard = worker_next_shard(worker, &i));) {
+        any |= shard->full_count < shard->backup_count;
+        if (!shard->begun || shard->ending || shard->deposed)
             continue;
         for (uint32_t j = shard->full_count; j < shard->backup_count && !full; j++) {
             struct fill *free_slot = find(worker->fills, NULL, 0);
@@ -327,15 +326,6 @@ static int bring_last(struct worker *worker, struct fill *fill, const struct wor
 
 /* --- DONE --- */
 
-/* Behind all: it is none of the shard's any more. */
-static uint32_t place_of(const struct fill *fill)
-{
-    uint32_t place = fill->shard->full_count;
-    while (place < fill->shard->backup_count && fill->shard->backups[place] != fill->peer)
-        place++;
-    return place;
-}
-
 static void tell(struct worker *worker, struct fill *fill, uint64_t now_ns)
 {
     const struct command command = {.kind = COMMAND_FILLED,
@@ -350,7 +340,7 @@ static void finish(struct worker *worker, struct fill *fill)
 {
     log_event(LOG_INFO, "filled", "worker=%u shard=%u epoch=%u server=%u items=%lu", worker->number,
               fill->shard->id, fill->epoch, worker->peers[fill->peer].server, fill->confirmed);
-    fill->shard->filled |= UINT32_C(1) << place_of(fill);
+    fill->shard->filled |= UINT32_C(1) << backup_place(fill->shard, fill->peer);
     fill->since = RECLAIM_NOTHING;
     fill->step = FILL_DONE;
 }
@@ -361,7 +351,7 @@ static bool is_stale(const struct fill *fill)
 {
     const struct shard_state *shard = fill->shard;
     return !shard->begun || shard->ending || shard->deposed || shard->epoch != fill->epoch ||
-           place_of(fill) == shard->backup_count;
+           !backs(shard, fill->peer);
 }
 
 /* By the rate, which may have changed since the last message. */
@@ -404,7 +394,6 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
         let_go(fill);
         note_wait(worker, fill, error);
     }
-    fill->tag = 0; /* a break comes as an event */
     fill->retry_ns = now_ns + (error == ROWAN_EAGAIN ? FILL_ROOM_RETRY_NS : FILL_SPACE_NS);
     wake_at(wake_ns, fill->retry_ns);
     return false;
@@ -416,9 +405,9 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
 static uint64_t count_left(const struct worker *worker)
 {
     uint64_t left = 0;
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        const struct shard_state *shard = worker->shards[worker->config->shards[i].id];
-        for (uint32_t j = shard ? shard->full_count : 0; shard && j < shard->backup_count; j++) {
+    const struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));) {
+        for (uint32_t j = shard->full_count; j < shard->backup_count; j++) {
             const struct fill *fill = find(worker->fills, shard, shard->backups[j]);
             const uint64_t items = index_items(shard->index), done = fill ? fill->confirmed : 0;
             if (!is_filled(shard, j) && items > done)

@@ -280,8 +280,11 @@ int worker_peer_store(struct worker *worker, const struct worker_peer *peer,
     body->shard = shard->id;
     body->epoch = shard->epoch;
     *tag = worker_peer_tag(worker);
-    return control_message_send(peer->conn, *tag,
-                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, body));
+    const int error = control_message_send(peer->conn, *tag,
+                                           &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, body));
+    if (error)
+        *tag = 0;
+    return error;
 }
 
 int worker_peer_bring(struct worker *worker, const struct worker_peer *peer,

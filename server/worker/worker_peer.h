@@ -55,8 +55,9 @@ void worker_peer_cut(struct worker *worker, struct worker_peer *peer, uint64_t n
 /* Names the next question to a peer, or message of entries, for its answer. Never 0. */
 uint32_t worker_peer_tag(struct worker *worker);
 
-/* A message about a shard to a peer that lacks entries of it; *tag is that of its answer, ENTRIES_STORED or a failure. One for each shard is
- * on its way: that is the flow control. Errors: those of control_message_send. */
+/* A message about a shard to a peer that lacks entries of it; *tag is that of its answer, ENTRIES_STORED or a failure. One
+ * for each shard is on its way: that is the flow control. Errors: those of control_message_send, and *tag is 0. No room, or
+ * memory, may be there later; a break comes as an event. */
 int worker_peer_store(struct worker *worker, const struct worker_peer *peer,
                       const struct shard_state *shard, Rowan__StoreEntries *body, uint32_t *tag);
 

@@ -23,11 +23,8 @@
 #include "server/worker/worker_reconcile.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/shard/query.h"
@@ -46,17 +43,18 @@ struct reconciliations {
     struct reconciliation slots[WORKER_RECONCILING];
 };
 
-int worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
+void worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
 {
     if (!worker->reconciliations)
         worker->reconciliations = calloc(1, sizeof *worker->reconciliations);
     struct reconciliations *all = worker->reconciliations;
-    if (!all)
-        return ROWAN_ENOMEM;
+    if (!all) {
+        server_fail(worker->common, ROWAN_ENOMEM, "no memory to reconcile the logs of a shard");
+        return;
+    }
     worker->holds_suffixes |= shard->suffix_exposed;
     LIST_APPEND(&all->waiting, shard, reconcile_link);
     shard->reconcile_listed = true;
-    return 0;
 }
 
 /* Perhaps by a reconciliation that was given up. */
@@ -68,31 +66,29 @@ uint64_t worker_reconcile_stored(const struct worker *worker)
     return worker->fence_count ? worker->fences[last % WORKER_FENCES].batch : 0;
 }
 
-/* The figures of this replica itself. */
-static void begin(const struct worker *worker, struct reconciliation *it)
-{
-    it->local_batch = worker_reconcile_stored(worker);
-    it->commit = atomic_load_explicit(&it->shard->commit, memory_order_relaxed);
-    it->settled = atomic_load_explicit(&it->shard->settled, memory_order_relaxed);
-    it->asked = it->commit;
-    it->from = UINT64_MAX;
-}
-
 static void unlist(struct reconciliations *all, struct shard_state *shard)
 {
     LIST_REMOVE(&all->waiting, shard, reconcile_link);
     shard->reconcile_listed = false;
 }
 
+/* With the figures of this replica itself. */
 static void start_waiting(const struct worker *worker, struct reconciliations *all)
 {
     for (uint32_t i = 0; i < WORKER_RECONCILING && all->waiting.first; i++) {
         struct reconciliation *it = &all->slots[i];
         if (it->shard)
             continue;
-        *it = (struct reconciliation){.shard = all->waiting.first};
-        begin(worker, it);
-        unlist(all, it->shard);
+        struct shard_state *shard = all->waiting.first;
+        const uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+        *it = (struct reconciliation){
+            .shard = shard,
+            .local_batch = worker_reconcile_stored(worker),
+            .commit = commit,
+            .asked = commit,
+            .settled = atomic_load_explicit(&shard->settled, memory_order_relaxed),
+            .from = UINT64_MAX};
+        unlist(all, shard);
         all->active++;
     }
 }
@@ -418,7 +414,6 @@ static bool spread_to(struct worker *worker, const struct reconciliation *it, st
     }
     if (!worker_peer_bring(worker, peer, it->shard, &blocks, &part->tag))
         return true;
-    part->tag = 0; /* no room or memory; a break comes as an event */
     part->retry_ns = now_ns + RECONCILE_ROOM_RETRY_NS;
     return false;
 }

@@ -9,8 +9,8 @@
 /* The last batch in which something was stored here by now: it is durable when that has landed here. */
 uint64_t worker_reconcile_stored(const struct worker *worker);
 
-/* The shard is `recovering`: reconciles its replicas, then clears that. Errors: ROWAN_ENOMEM. */
-int worker_reconcile_begin(struct worker *worker, struct shard_state *shard);
+/* The shard is `recovering`: reconciles its replicas, then clears that. Without memory the server ends. */
+void worker_reconcile_begin(struct worker *worker, struct shard_state *shard);
 
 /* The configuration in which it was begun is superseded. What was taken in stays. One that was not begun: nothing changes. */
 void worker_reconcile_abort(struct worker *worker, struct shard_state *shard);

@@ -17,18 +17,13 @@ static int take_entry(struct worker *worker, struct reconciliation *it, const st
     const int error = applied < 0 ? applied : suffix_add(&it->extra, header->version, start);
     if (error)
         return error;
-    if (apply_record(shard, &entry))
+    if (records_add(&shard->records, header->client_id, header->operation, header->version))
         log_event(LOG_WARN, "record_lost",
                   "shard=%u client=%u operation=%u a retry of it would be carried out again",
                   shard->id, header->client_id, header->operation);
     it->taken++;
     it->holes += header->version <= it->commit;
     return 0;
-}
-
-static uint64_t settled_here(const struct reconciliation *it)
-{
-    return atomic_load_explicit(&it->shard->settled, memory_order_relaxed);
 }
 
 /* U3. */
@@ -51,8 +46,9 @@ int worker_reconcile_take(struct worker *worker, struct reconciliation *it, stru
         error = ROWAN_EFORMAT;
     if (error)
         return error;
-    const bool here = suffix_has(&it->shard->suffix, header.version) ||
-                      header.version <= settled_here(it); /* U7 */
+    const bool here =
+        suffix_has(&it->shard->suffix, header.version) ||
+        header.version <= atomic_load_explicit(&it->shard->settled, memory_order_relaxed); /* U7 */
     const uint64_t segments = worker->log.segments;
     const int whole = incoming_take(incoming, &worker->log, format, &header, block->data, here);
     if (worker->log.segments != segments)

@@ -144,27 +144,16 @@ void worker_count_other(struct worker *worker, uint8_t type, enum worker_outcome
 
 enum worker_outcome worker_outcome(int status)
 {
-    switch (status) {
-    case 0:
-        return OUTCOME_OK;
-    case ROWAN_ENOTFOUND:
-        return OUTCOME_NOT_FOUND;
-    case ROWAN_EVERSION:
-        return OUTCOME_VERSION;
-    case ROWAN_EFULL:
-        return OUTCOME_FULL;
-    case ROWAN_EACCESS:
-    case ROWAN_ELOGIN:
-    case ROWAN_EREFUSED:
-        return OUTCOME_REFUSED;
-    case ROWAN_EBUSY:
-        return OUTCOME_BUSY;
-    case ROWAN_EEPOCH:
-    case ROWAN_ENOTMINE:
-        return OUTCOME_MOVED;
-    default:
-        return OUTCOME_FAILED;
-    }
+    static const enum worker_outcome outcomes[] = {
+        [-ROWAN_ENOTFOUND] = OUTCOME_NOT_FOUND, [-ROWAN_EVERSION] = OUTCOME_VERSION,
+        [-ROWAN_EFULL] = OUTCOME_FULL,          [-ROWAN_EACCESS] = OUTCOME_REFUSED,
+        [-ROWAN_ELOGIN] = OUTCOME_REFUSED,      [-ROWAN_EREFUSED] = OUTCOME_REFUSED,
+        [-ROWAN_EBUSY] = OUTCOME_BUSY,          [-ROWAN_EEPOCH] = OUTCOME_MOVED,
+        [-ROWAN_ENOTMINE] = OUTCOME_MOVED,
+    };
+    const uint32_t error = (uint32_t)-status;
+    const bool named = error < sizeof outcomes / sizeof outcomes[0] && outcomes[error];
+    return status == 0 ? OUTCOME_OK : named ? outcomes[error] : OUTCOME_FAILED;
 }
 
 void worker_release(struct client_link *client, uint64_t message)

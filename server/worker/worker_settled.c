@@ -14,9 +14,7 @@
  */
 #include "server/worker/worker_settled.h"
 
-#include "common/base/error.h"
 #include "server/worker/worker_commit.h"
-#include "server/worker/worker_peer.h"
 
 enum { SETTLED_ROWS = 128 }; /* of a message */
 
@@ -64,10 +62,10 @@ static uint64_t lowest(const struct shard_state *shard)
 static void find_lowest(struct worker *worker)
 {
     bool risen = false;
-    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
-        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
-        const uint64_t found = shard ? lowest(shard) : 0;
-        if (!shard || found <= atomic_load_explicit(&shard->everywhere, memory_order_relaxed))
+    struct shard_state *shard;
+    for (uint32_t i = 0; (shard = worker_next_shard(worker, &i));) {
+        const uint64_t found = lowest(shard);
+        if (found <= atomic_load_explicit(&shard->everywhere, memory_order_relaxed))
             continue;
         atomic_store_explicit(&shard->everywhere, found, memory_order_release);
         risen = true;

@@ -3,11 +3,6 @@
 
 #include "server/shard/split.h"
 
-static struct shard_state *shard_at(const struct worker *worker, uint32_t position)
-{
-    return worker->shards[worker->config->shards[position].id];
-}
-
 /* By rising slots. */
 static struct split_owner owner_of(struct worker *worker, struct shard_state *parent)
 {
@@ -15,7 +10,7 @@ static struct split_owner owner_of(struct worker *worker, struct shard_state *pa
         .common = worker->common, .log = &worker->log, .key = worker->key, .parent = parent};
     uint32_t count = 0;
     for (uint32_t i = 0; i < worker->config->served_count && count < 2; i++) {
-        struct shard_state *shard = shard_at(worker, i);
+        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
         if (shard && atomic_load_explicit(&shard->parent, memory_order_relaxed) == parent->id)
             owner.children[count++] = shard;
     }
@@ -39,9 +34,9 @@ bool worker_split_poll(struct worker *worker, bool clients, uint64_t now_ns, uin
         !pace_may_step(&worker->split_pace, clients, now_ns, wake_ns))
         return false;
     bool any = false;
-    for (uint32_t i = worker->config->served_count; i < worker->config->shard_count; i++) {
-        struct shard_state *parent = shard_at(worker, i);
-        if (parent && parent->frozen)
+    struct shard_state *parent;
+    for (uint32_t i = worker->config->served_count; (parent = worker_next_shard(worker, &i));) {
+        if (parent->frozen)
             any |= step(worker, parent, now_ns, wake_ns);
     }
     worker->split_pace.stepped = any;

@@ -108,12 +108,6 @@ static inline void load_subtract(struct load *load, struct load less)
     load->parts -= less.parts;
 }
 
-/* The same without its bytes. */
-static inline struct load load_counts(struct load load)
-{
-    return (struct load){load.parts & LOAD_COUNTS};
-}
-
 /* Is each part of `load` at most that of `most`? */
 static inline bool load_fits(struct load load, struct load most)
 {
@@ -342,6 +336,15 @@ struct worker {
     uint8_t value[ENTRY_MAX_VALUE_BYTES]; /* of a reply, what is copied; or blocks of a message */
     _Alignas(64) uint8_t staging[ENTRY_MAX_BLOCK_LIMIT];
 };
+
+/* Its next shard, in the order of the configuration from position *at on, which goes behind it. NULL: there is none. */
+static inline struct shard_state *worker_next_shard(const struct worker *worker, uint32_t *at)
+{
+    struct shard_state *shard = NULL;
+    while (!shard && *at < worker->config->shard_count)
+        shard = worker->shards[worker->config->shards[(*at)++].id];
+    return shard;
+}
 
 /* Space in the t-log. Errors: as log_reserve. */
 static inline int worker_reserve(struct worker *worker, uint32_t bytes, uint64_t *offset)

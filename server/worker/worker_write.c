@@ -66,7 +66,7 @@ static int check_queues(const struct worker *worker, const struct shard_state *s
     struct load left =
         load_make(WRITE_OP_TABLE_SIZE, fabric_caps(worker->common->fabric)->max_batch_blocks,
                   WORKER_MAX_IN_FLIGHT_BYTES);
-    load_subtract(&left, load_counts(worker->in_flight));
+    load_subtract(&left, (struct load){worker->in_flight.parts & LOAD_COUNTS}); /* not its bytes */
     if (!load_fits(more, left))
         return ROWAN_EBUSY;
     for (uint32_t i = 0; i < shard->backup_count; i++) {

@@ -12,18 +12,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void read_all(const struct checkpoint_value *value)
 {
-    uint64_t sum = 0;
+    uint64_t sum = 0, item;
+    struct checkpoint_segment segment;
+    struct checkpoint_record record;
     for (uint32_t i = 0; i < value->count; i++) {
         if (value->kind == CHECKPOINT_SEGMENTS)
-            sum += checkpoint_segment(value, i).allocation;
+            checkpoint_row(value, i, &segment, sizeof segment);
         else if (value->kind == CHECKPOINT_RECORDS)
-            sum += checkpoint_record(value, i).version;
+            checkpoint_row(value, i, &record, sizeof record);
         else
             sum += value->counts[i];
     }
     ASSERT(value->kind != CHECKPOINT_BUCKETS || sum == value->items);
     for (uint32_t i = 0; i < value->items; i++)
-        (void)checkpoint_item(value, i);
+        checkpoint_row(value, i, &item, sizeof item);
 }
 
 /* Its items and counts encode to the very same bytes. */

@@ -86,9 +86,9 @@ void checks_commit_stored(struct checks *checks, const uint8_t *block, uint32_t 
 {
     struct commit_value value;
     struct commit_part part;
-    if (commit_decode_part(block + ENTRY_HEADER_BYTES, value_bytes, &value, &part) == 0)
+    if (commit_decode(block + ENTRY_HEADER_BYTES, value_bytes, &value, &part) == 0)
         return; /* a worker's table of clients: its versions are not committed */
-    if (commit_decode(block + ENTRY_HEADER_BYTES, value_bytes, &value)) {
+    if (commit_decode(block + ENTRY_HEADER_BYTES, value_bytes, &value, NULL)) {
         checks_fail(checks, "C6", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
                     "commit versions that cannot be read were stored");
         return;

@@ -2,7 +2,7 @@
  * suffix, so that the next primary is shown it (D7); and operations that may be asked again are there or in `completed` (D8).
  */
 #include "server/control/control_state.h"
-#include "server/shard/keep.h"
+#include "server/shard/completed.h"
 #include "test/sim/checks_state.h"
 
 static void fail(struct checks *checks, const struct shard_state *shard, uint32_t server,

@@ -29,7 +29,7 @@ uint32_t fabric_segment_bytes = UINT32_C(4)
 
 uint64_t clean_tombstones_ns = NS_PER_S;   /* server/clean/clean_state.h; likewise */
 uint64_t clean_checkpoint_ns = NS_PER_S;   /* likewise */
-uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/shard/keep.h; likewise */
+uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/shard/completed.h; likewise */
 uint32_t index_chunk_buckets = 1024;       /* server/index/index_table.h; likewise */
 
 static enum mutant mutant_on = MUTANT_COUNT;

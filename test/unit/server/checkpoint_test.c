@@ -306,7 +306,7 @@ TEST(the_one_before_goes_when_the_next_is_whole_and_both_when_there_is_no_space)
     atomic_fetch_add(&image->common.periods, 1);
     run(7);
     assert_int_equal(clean_checkpoints(clean), 2);
-    assert_int_equal(store_segment_state(image->store, first), SEGMENT_FREE);
+    assert_int_equal(store_meta(image->store, first).state, SEGMENT_FREE);
     assert_int_equal(store_segments_owned(image->store, OWNER_CHECKPOINT), 1);
     atomic_store(&image->common.reserve, SEGMENTS);
     run(1);

@@ -35,7 +35,7 @@ static uint64_t spread(const struct stage *stage, uint32_t from, uint16_t shard,
         assert_int_equal(header.client_id, 1);
         assert_int_equal(header.operation, 0);
         assert_int_equal(
-            commit_decode(block->data + ENTRY_HEADER_BYTES, header.value_bytes, &value), 0);
+            commit_decode(block->data + ENTRY_HEADER_BYTES, header.value_bytes, &value, NULL), 0);
         ++*entries;
         for (uint32_t row = 0; row < value.shards; row++) {
             if (commit_shard_at(&value, row).shard == shard)
@@ -178,7 +178,8 @@ static uint32_t spread_low(const struct stage *stage, uint32_t from, uint32_t cl
         entry_peek(at, &header);
         if (header.type != ENTRY_COMMIT_VERSIONS)
             continue;
-        assert_int_equal(commit_decode(at + ENTRY_HEADER_BYTES, header.value_bytes, &value), 0);
+        assert_int_equal(commit_decode(at + ENTRY_HEADER_BYTES, header.value_bytes, &value, NULL),
+                         0);
         *rows += value.clients;
         for (uint32_t row = 0; row < value.clients; row++) {
             if (commit_client_at(&value, row).client == client)

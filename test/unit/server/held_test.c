@@ -341,7 +341,7 @@ TEST(damage_in_the_backup_log_is_none_of_it)
     drop(stage, 3);
     ((uint8_t *)(uintptr_t)pm_at(&stage->heap->pm, at))[40] ^= 1;
     landing_seal(&landing);
-    assert_int_equal(store_segment_state(common_of(stage)->store, segment_of(stage, at)),
+    assert_int_equal(store_meta(common_of(stage)->store, segment_of(stage, at)).state,
                      SEGMENT_USED);
     assert_int_equal(fetch(stage, 3, 3), GONE(3));
 }

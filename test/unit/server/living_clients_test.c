@@ -35,8 +35,8 @@ static const struct table *table_of(const struct stage *stage, uint32_t number)
 
         if (entry_decode(&format, stage->heap->pm.base + base, 4096, &header, &bytes) == 0 &&
             header.type == ENTRY_COMMIT_VERSIONS &&
-            commit_decode_part(stage->heap->pm.base + base + ENTRY_HEADER_BYTES, header.value_bytes,
-                               &value, &part) == 0 &&
+            commit_decode(stage->heap->pm.base + base + ENTRY_HEADER_BYTES, header.value_bytes,
+                          &value, &part) == 0 &&
             number-- == 0)
             at = base;
     }
@@ -49,7 +49,7 @@ static const struct table *table_of(const struct stage *stage, uint32_t number)
 
         assert_int_equal(entry_decode(&format, block, 8192, &header, &bytes), 0);
         assert_int_equal(
-            commit_decode_part(block + ENTRY_HEADER_BYTES, header.value_bytes, &value, &part), 0);
+            commit_decode(block + ENTRY_HEADER_BYTES, header.value_bytes, &value, &part), 0);
         assert_int_equal(part.part, table.parts++);
         for (uint32_t i = 0; i < value.shards; i++)
             table.shard[table.shards++] = commit_shard_at(&value, i);
@@ -69,7 +69,8 @@ static void assert_nothing_of_tables_was_sent(const struct stage *stage)
 
         entry_peek(at, &header);
         if (header.type == ENTRY_COMMIT_VERSIONS)
-            assert_int_equal(commit_decode(at + ENTRY_HEADER_BYTES, header.value_bytes, &value), 0);
+            assert_int_equal(
+                commit_decode(at + ENTRY_HEADER_BYTES, header.value_bytes, &value, NULL), 0);
     }
 }
 

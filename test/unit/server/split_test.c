@@ -116,7 +116,7 @@ static void assert_copied(struct image *image, const struct shard_state *child, 
     if (entry_value_pieces(&image->common.format, &header, pm_at(image->common.pm, at), 0, &piece,
                            1))
         assert_memory_equal(piece.data, image->value, piece.bytes);
-    assert_int_equal(store_segment_state(image->store, segment), SEGMENT_USED);
+    assert_int_equal(store_meta(image->store, segment).state, SEGMENT_USED);
     assert_true(shard_counts(child, version, image->store, segment));
     assert_true(live_items(store_live(image->store), segment) > 0);
     assert_int_equal(find(child == low ? high : low, key), 0);
@@ -141,7 +141,7 @@ static uint32_t stubs(const struct image *image, const struct shard_state *child
             count += result == ENTRY_SCAN_BLOCK && header.type == ENTRY_RECORD &&
                      header.shard == child->id && header.client_id == client &&
                      (!operation || header.operation == operation) &&
-                     store_segment_state(image->store, i) == SEGMENT_USED &&
+                     store_meta(image->store, i).state == SEGMENT_USED &&
                      shard_counts(child, header.version, image->store, i);
     }
     return count;

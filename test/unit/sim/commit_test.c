@@ -21,9 +21,9 @@ static void note_commit(struct told *told, uint32_t sender, const struct entry_h
     struct commit_value value;
     struct commit_part part;
     if (header->type != ENTRY_COMMIT_VERSIONS || (sender && header->client_id != sender) ||
-        commit_decode_part(at + ENTRY_HEADER_BYTES, header->value_bytes, &value, &part) == 0)
+        commit_decode(at + ENTRY_HEADER_BYTES, header->value_bytes, &value, &part) == 0)
         return;
-    assert_int_equal(commit_decode(at + ENTRY_HEADER_BYTES, header->value_bytes, &value), 0);
+    assert_int_equal(commit_decode(at + ENTRY_HEADER_BYTES, header->value_bytes, &value, NULL), 0);
     told->entries++;
     for (uint32_t i = 0; i < value.shards; i++) {
         const struct commit_shard row = commit_shard_at(&value, i);
