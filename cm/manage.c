@@ -70,8 +70,8 @@ void manage_renewed(struct cm_state *state, const struct cm_event *event)
                    event->manager == state->options.incarnation ? event->manager_ns : 0,
                    state->now_ns);
     note_cut(state, lease, event);
-    if (event
-            ->leaves) { /* its last lease is over, by its own clock, and it grants J1 of the server: so by ours */
+    if (event->leaves) {
+        /* Its last lease is over, by its own clock, and it grants J1 of the server: so by ours. */
         lease->left = true;
         lease->granted_ns = 0;
     }

@@ -26,8 +26,9 @@ struct owners {
 static struct owner *owner_of(const struct control *control, struct owners *owners,
                               const struct shard_state *shard)
 {
-    return &owners
-                ->roles[shard->primary ? shard->worker : control->options->workers + shard->digest];
+    const uint32_t role =
+        shard->primary ? shard->worker : control->options->workers + shard->digest;
+    return &owners->roles[role];
 }
 
 static uint64_t work_since(const struct shard_state *shard)

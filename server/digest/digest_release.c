@@ -41,10 +41,9 @@ static void refuse_queries(struct digest *digest, const struct shard_state *shar
 static void detach(struct digest *digest, struct shard_state *shard)
 {
     const uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
+    /* What came by message lies in closed segments: nobody else closes them for the shard. */
     if (digest->log.open)
-        log_close(
-            &digest
-                 ->log); /* what came by message lies in closed segments: nobody else closes them for the shard */
+        log_close(&digest->log);
     leave_lists(digest, shard);
     refuse_queries(digest, shard);
     join_drop(&digest->join, shard->id, UINT64_MAX);

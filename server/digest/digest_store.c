@@ -47,8 +47,8 @@ static bool is_expected(const struct shard_state *shard, const struct entry_head
     const bool is_object = header->type == ENTRY_PUT || header->type == ENTRY_DELETE;
     if (header->shard != shard->id || version_counter(header->version) == 0)
         return false;
-    if (shard
-            ->filling) /* any that its primary shows may be of the present epoch, and not told to be committed yet */
+    /* Of what its primary shows, any may be of the present epoch, and not told to be committed yet. */
+    if (shard->filling)
         return (is_object || header->type == ENTRY_RECORD) && epoch <= shard->epoch;
     return is_object && epoch >= shard->first_epoch &&
            (epoch < shard->epoch || header->version <= commit_of(shard));
