@@ -107,8 +107,8 @@ static void create_cm(void)
 {
     struct cm_options options = {.state = {.server_count = MOST_SERVERS,
                                            .replicas = (uint32_t)settings.replicas,
-                                           .cluster = 7},
-                                 .incarnation = 1};
+                                           .cluster = 7,
+                                           .incarnation = 1}};
 
     for (uint32_t i = 0; i < MOST_SERVERS; i++)
         options.state.servers[i] = i + 1;

@@ -67,20 +67,27 @@ class Planned(Failing):
         tap.contains(out, says)
 
     def half_way(self, number, victim, says="is drained"):
-        """Drains it, and kills what `victim` names as soon as something fills. Returns its name."""
+        """Drains it, and as soon as something fills kills whom `victim` names of those that fill, or another. Returns its name."""
         self.goes_on(f"before server {number} is drained")
         child = self.drain(number)
-        tap.wait_until(self.fills, 60, lambda: "nothing fills: " + self.last_logs())
-        name = victim()
+        name = victim(tap.wait_until(self.filling, 60, lambda: "nothing fills: " + self.last_logs()))
         self.kill([name])
         tap.equal(child.poll(), None, f"{name} was killed when all was over: more records")
         self.end(child, says)
         self.goes_on(f"{name} was killed amid the drain of server {number}")
         return name
 
-    def target(self):
-        """A server that fills."""
-        return f"s{max(number for shard in self.known_shards() for number in shard['filling'])}"
+    def filling(self):
+        """The servers that fill."""
+        return {number for shard in self.known_shards() for number in shard["filling"]}
+
+    def let_in(self, number):
+        """A server whose process waits."""
+        self.ok("add", str(number))
+        self.is_member(number)
+
+    def is_member(self, number):
+        tap.wait_until(lambda: number in self.known()[2], 60, lambda: f"server {number} does not come back: " + self.last_logs())
 
 
 def lives(*options):
@@ -114,7 +121,7 @@ def lives(*options):
         tap.contains(cluster.ok("add", str(second)).out, "start it")
         tap.contains(cluster.ok("status").out, f"Absent: server {second} ")
         cluster.restart(second)
-        tap.wait_until(lambda: second in cluster.known()[2], 60, lambda: "it does not come back: " + cluster.last_logs())
+        cluster.is_member(second)
         children = {number: cluster.drain(number) for number in (4, 5)}  # two servers have to stay
         said = {number: child.communicate(timeout=120)[1] for number, child in children.items()}
         done = [number for number, child in children.items() if child.returncode == 0]
@@ -153,12 +160,12 @@ def a_drain_goes_on_whoever_is_killed_and_over_a_stop():
     with Planned("short", "--managers", "2", records=MANY) as cluster:
         cluster.add(4)
         first, second, third = cluster.dice.sample((1, 2, 3), 3)
-        cluster.launch(cluster.half_way(first, lambda: leader(cluster)))
-        cluster.ok("add", str(first))
-        cluster.restart(int(cluster.half_way(third, cluster.target)[1:]))
+        cluster.launch(cluster.half_way(first, lambda _: leader(cluster)))
+        cluster.let_in(first)
+        cluster.restart(int(cluster.half_way(third, lambda filling: f"s{max(filling)}")[1:]))
         cluster.wait_until_whole()
-        cluster.ok("add", str(third))
-        cluster.half_way(second, lambda: f"s{second}", says="is no member")
+        cluster.let_in(third)
+        cluster.half_way(second, lambda _: f"s{second}", says="is no member")
         cluster.wait_until_whole()
         cluster.refuses(cluster.rowan, ("drain", str(second)), "only a member")
 
