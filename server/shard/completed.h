@@ -22,7 +22,8 @@
 #include "common/base/clock.h"
 #include "server/shard/records.h"
 
-/* How long what a client has done is kept for it, at least, after it was last heard of. */
+/* How long what a client has done is kept for it, at least, after it was last heard of. No client asks again that late
+ * (client/rowan.h, ROWAN_MAX_TIMEOUT_MS). */
 #ifdef ROWAN_SIM /* test/sim chooses: clients are forgotten within a run */
 extern uint64_t clients_keep_ns;
 #define CLIENTS_KEEP_NS clients_keep_ns
