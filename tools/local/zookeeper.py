@@ -68,9 +68,13 @@ def write_config(options, name):
 
 
 def command(options, name):
+    return java(os.path.join(folder(options, name), "zoo.cfg"))
+
+
+def java(config):
     return [
         "java", "-Djava.net.preferIPv4Stack=true", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
         "-cp", f"{JAR}:{LOGGER}",
-        "org.apache.zookeeper.server.quorum.QuorumPeerMain", os.path.join(folder(options, name), "zoo.cfg"),
+        "org.apache.zookeeper.server.quorum.QuorumPeerMain", config,
     ]  # fmt: skip
