@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -28,11 +29,11 @@ class AtWork:
         """The command that runs a client's command."""
         return words
 
-    def begin_work(self, name, records=5_000, wraps=None, load=("--depth", "16"), **more):
+    def begin_work(self, name, records=5_000, profile="zippydb", wraps=None, load=("--depth", "16"), **more):
         """Loads it; begins a load and, for each of `wraps`, a process of clients whose history is kept (work.py)."""
         self.dice = random.Random(chosen_seed())
         self.acked, records = self.directory + ".acked", str(max(records // DIVISOR, 100))
-        command = self.client([program("rowan-ycsb"), "--dir", self.directory, "--records", records, "--profile", "zippydb",
+        command = self.client([program("rowan-ycsb"), "--dir", self.directory, "--records", records, "--profile", profile,
                             "--acked", self.acked, "--workload"])  # fmt: skip
         done = run([*command, "load"], seconds=300)
         tap.equal(done.code, 0, done.both[-2000:])
@@ -124,6 +125,13 @@ class Failing(AtWork, Cluster):
             self.drop_work()
 
     # --- what fails ---
+
+    def manager(self):
+        """(term, name) of who took over last, of those that run: a standby may have claimed it from who was elected. Who managed
+        first took over nothing."""
+        logs = {name: self.log(name) for name, one in self.processes().items() if name.startswith("cm") and one.alive()}
+        return max(((int((re.findall(r"manager_took_over .*term=(\d+)", log) or [0])[-1]), name)
+                    for name, log in logs.items() if " leads=yes" in log or " manager_took_over " in log), default=(0, None))  # fmt: skip
 
     def restart(self, number):
         done = rowan_local("restart", str(number), "--dir", self.directory)

@@ -7,7 +7,6 @@ ROWAN_FAILOVERS: how many are killed on each fabric; ROWAN_STOPS: stopped; ROWAN
 ROWAN_SEED: runs a failed one again."""
 
 import os
-import re
 import sys
 import time
 
@@ -71,13 +70,6 @@ class Sweep(Failing):
 
     def __init__(self, *options):
         super().__init__("sweep-" + "-".join(options[1::2]), "--managers", "3", *options, lease_ms=250 * SLOWER)
-
-    def manager(self):
-        """(term, name) of who took over last, of those that run: a standby may have claimed it from who was elected. Who managed
-        first took over nothing."""
-        logs = {name: self.log(name) for name, one in self.processes().items() if name.startswith("cm") and one.alive()}
-        return max(((int((re.findall(r"manager_took_over .*term=(\d+)", log) or [0])[-1]), name)
-                    for name, log in logs.items() if " leads=yes" in log or " manager_took_over " in log), default=(0, None))  # fmt: skip
 
     def kill_at(self, step, victim, begin):
         """Begins what has the steps, kills the manager at this one, and lets it return when another one manages."""
