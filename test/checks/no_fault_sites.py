@@ -21,8 +21,7 @@ NAMES = re.compile(r"fault_fires|mutant_is_on|fabric_segment_bytes")
 
 def violations(pairs):
     found = []
-    for source, path in pairs:
-        defined, needed = objects.symbols(path)
+    for (source, _), (defined, needed) in zip(pairs, objects.symbols([path for _, path in pairs])):
         found += [f"{source}: {name}" for name in defined | needed if NAMES.fullmatch(name)]
     return found
 

@@ -8,6 +8,7 @@ Usage: os_calls.py SOURCE_ROOT BUILD_ROOT
 """
 
 import fnmatch
+import functools
 import os
 import subprocess
 import sys
@@ -63,6 +64,7 @@ def unfortified(name):
     return name
 
 
+@functools.cache
 def is_plain(name):
     name = unfortified(name)
     return any(fnmatch.fnmatchcase(name, p) for p in PLAIN) and not any(
@@ -73,8 +75,7 @@ def is_plain(name):
 def violations(pairs):
     """Of `pairs` of (source, object), one line each."""
     ours, needs = set(), []
-    for source, path in pairs:
-        defined, needed = objects.symbols(path)
+    for (source, _), (defined, needed) in zip(pairs, objects.symbols([path for _, path in pairs])):
         ours |= defined
         if "main" not in defined and not source.startswith(SEAMS):
             needs.append((source, needed - defined))
