@@ -1,7 +1,6 @@
 """Runs rowan-sim for the tests of this folder.
 
-Set by meson: ROWAN_SIM (the program), ROWAN_SIM_SLOW (the same without optimisation; empty: there is
-none), ROWAN_SIM_DIVISOR (numbers are divided by it in sanitized builds).
+Set by meson: ROWAN_SIM (the program), ROWAN_SIM_DIVISOR (numbers are divided by it in sanitized builds).
 """
 
 import os
@@ -15,7 +14,6 @@ sys.dont_write_bytecode = True
 import tap  # noqa: E402
 
 PROGRAM = os.environ["ROWAN_SIM"]
-SLOW = os.environ.get("ROWAN_SIM_SLOW", "")
 DIVISOR = int(os.environ.get("ROWAN_SIM_DIVISOR", "1"))
 
 
@@ -34,9 +32,9 @@ class Result:
         return int(found.group(1))
 
 
-def sim(*arguments, program=PROGRAM, seconds=1200):
+def sim(*arguments, seconds=1200):
     done = subprocess.run(
-        [program, *arguments],
+        [PROGRAM, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

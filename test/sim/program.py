@@ -25,13 +25,6 @@ def equal_seeds_give_equal_runs_however_many_at_a_time():
 
 
 @tap.case
-def without_optimisation_a_run_is_the_same():
-    if not harness.SLOW:
-        tap.skip("not built in a sanitized build")
-    tap.equal(sim("--seeds", SEEDS).hash(), sim("--seeds", SEEDS, program=harness.SLOW).hash())
-
-
-@tap.case
 def a_trace_changes_nothing_and_shows_every_event():
     plain = sim("--seeds", "1")
     traced = sim("--seeds", "1", "--trace")
