@@ -13,7 +13,7 @@ import time
 from failing import SLOWER, Failing, acknowledged
 from harness import DIVISOR, rowan_local, tap
 
-KILLS = int(os.environ.get("ROWAN_FAILOVERS") or 5)
+KILLS = int(os.environ.get("ROWAN_FAILOVERS") or 3)
 STOPS = int(os.environ.get("ROWAN_STOPS") or 1)
 SWEEPS = int(os.environ.get("ROWAN_SWEEPS") or 1)
 
