@@ -288,6 +288,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         control->start_ns = now_ns;
     control_config_poll(control, wake_ns);
     control_lease_poll(control, wake_ns);
+    control_memory_poll(control, wake_ns);
     control_load_poll(control, wake_ns);
     bool busy = control_stored_poll(control);
     busy |= control_open_poll(control, wake_ns);

@@ -161,6 +161,10 @@ struct control {
     bool bring; /* the CM has lost the configuration: the next Join brings the stored one */
 
     struct lease lease; /* control_lease.c */
+    struct control_memory {
+        uint64_t refused, told_ns; /* as logged, and when; 0: never */
+        uint64_t since_ns;         /* M1; 0: there is memory */
+    } memory;                      /* control_memory.c */
     struct control_load load;
 
     /* control_stored.c */
@@ -377,6 +381,12 @@ int control_trace_send(const struct control *control, const struct query *query)
 
 /* Those end that a server has made without the cluster's secret, when nobody asked for it. */
 void control_leave_peers(struct control *control);
+/* --- control_memory.c --- */
+
+void control_memory_poll(struct control *control, uint64_t *wake_ns);
+/* Or was, a moment ago. */
+bool control_memory_is_short(const struct control *control);
+
 /* control_status.c. control_status_poll: brings the metrics up to date if they were asked for. */
 void control_status_open(struct control *control);
 void control_status_poll(struct control *control);

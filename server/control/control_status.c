@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/error.h"
+#include "common/base/memory.h"
 #include "common/metrics/metrics.h"
 #include "server/control/control_state.h"
 #include "server/wear.h"
@@ -132,6 +133,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     status->durability = (char *)(uintptr_t)pm_durability_name(common->pm->durability);
     status->pm_backend = (char *)(uintptr_t)common->pm->backend;
     status->syncs = pm_sync_count(common->pm);
+    status->memory_refused = memory_refused();
     status->workers = control->options->workers;
     status->digests = control->options->digests;
     status->reactors = control->options->reactors;
@@ -268,6 +270,8 @@ static const struct metric status_metrics[] = {
     ROW("rowan_pm_cleaning_media_bytes_total", "Of the media bytes, those of cleaning.", "",
         METRIC_COUNTER, wear_clean_media_bytes, 0),
     ROW("rowan_refused_total", REFUSED, "what=\"login\"", METRIC_COUNTER, refused_logins, 0),
+    COUNTER("rowan_memory_refused_total",
+            "Requests for memory that the system refused this process.", memory_refused),
     ROW("rowan_refused_total", REFUSED, "what=\"request\"", METRIC_COUNTER, refused_requests, 0),
 };
 
@@ -290,7 +294,9 @@ void control_status_poll(struct control *control)
         counter_set(&control->image[i], word);
     }
     metrics_answer(control->options->metrics,
-                   status.serves ? NULL
-                                 : "not ready: the server holds no lease, or has not started all "
-                                   "its shards; rowan status tells more");
+                   control_memory_is_short(control)
+                       ? "not ready: the system refuses the server memory; the log tells more"
+                   : status.serves ? NULL
+                                   : "not ready: the server holds no lease, or has not started all "
+                                     "its shards; rowan status tells more");
 }

@@ -27,6 +27,7 @@ SEAMS = (
     "common/metrics/endpoint",
     "common/base/clock",
     "common/base/log",
+    "common/base/memory_calls",
     "common/base/config",
     "common/base/random",
     "common/base/version",

@@ -6,12 +6,19 @@ leading manager is killed at any step of that: a standby goes on with it.
 ROWAN_FAILOVERS: how many are killed on each fabric; ROWAN_STOPS: stopped; ROWAN_SWEEPS: managers killed at each step;
 ROWAN_SEED: runs a failed one again."""
 
+import json
 import os
+import re
+import resource
+import subprocess
 import sys
 import time
 
 from failing import SLOWER, Failing, acknowledged
-from harness import DIVISOR, rowan_local, tap
+from harness import DIVISOR, Cluster, environment, program, rowan_local, tap
+from local import process
+
+import prometheus
 
 KILLS = int(os.environ.get("ROWAN_FAILOVERS") or 3)
 STOPS = int(os.environ.get("ROWAN_STOPS") or 1)
@@ -144,6 +151,42 @@ def the_last_of_three_replicas_serves_alone_until_the_others_are_back():
         tap.wait_until(lambda: cluster.rowan("status").code == 0, 60, "all shards are served")
         tap.check("Replicas:" not in cluster.rowan("status").out)
         cluster.goes_on("in the end")
+
+
+def address_space(pid):
+    with open(f"/proc/{pid}/statm", encoding="utf-8") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+@tap.case
+def a_server_that_gets_no_memory_says_so_and_its_shards_go_to_others():
+    if DIVISOR > 1:
+        tap.skip("a sanitizer needs address space of its own")
+    cluster = Cluster("memory", "--lease-ms", "3000", "--pm-bytes", "512M", "--metrics", "yes")
+    with open(os.path.join(cluster.directory, "prometheus.json"), encoding="utf-8") as file:
+        target = next(row["targets"][0] for row in json.load(file) if row["labels"].get("server") == "1")
+    load = subprocess.Popen(
+        [program("rowan-ycsb"), "--dir", cluster.directory, "--workload", "load", "--records", "10000000", "--profile",
+         "fixed:16", "--timeout-ms", "60000"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, env=environment(),
+    )  # fmt: skip
+    try:
+        one = cluster.processes()["s1"]
+        handle, space = process.Handle(one), address_space(one.pid)
+        tap.equal(prometheus.get(target, "/readyz")[0], 200)
+        tap.wait_until(lambda: address_space(one.pid) > space, 60, "the load makes its index grow")
+        resource.prlimit(one.pid, resource.RLIMIT_AS, (address_space(one.pid),) * 2)
+        tap.wait_until(lambda: "refuses the server memory" in prometheus.get(target, "/readyz")[1], 60, "it is not ready")
+        tap.check(not re.search(r"^rowan_memory_refused_total 0$", prometheus.get(target, "/metrics")[1], re.MULTILINE))
+        tap.check(handle.ended(60), "it goes on without memory", cluster.log("s1")[-2000:])
+        tap.contains(cluster.log("s1"), "error memory_refused")
+        tap.contains(cluster.log("s1"), "no memory for the length of a lease")
+        tap.wait_until(lambda: all(shard["primary"] != 1 for shard in cluster.shards()), 60, "its shards go to others")
+        cluster.ok("put", "key", "value")
+    finally:
+        load.kill()
+        load.wait()
+    cluster.stop()
 
 
 sys.exit(tap.main())
