@@ -67,10 +67,9 @@ static int catch_signals(struct reactor *reactor)
     running = reactor;
     struct sigaction action = {.sa_handler = on_signal};
     sigemptyset(&action.sa_mask);
-    if (sigaction(SIGTERM, &action, NULL) || sigaction(SIGINT, &action, NULL))
-        return error_from_errno(errno);
-    action.sa_handler = SIG_IGN;
-    return sigaction(SIGPIPE, &action, NULL) ? error_from_errno(errno) : ROWAN_OK;
+    return sigaction(SIGTERM, &action, NULL) || sigaction(SIGINT, &action, NULL)
+               ? error_from_errno(errno)
+               : ROWAN_OK;
 }
 
 static int complain(const char *what, const char *name, int error)

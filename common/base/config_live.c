@@ -98,6 +98,7 @@ bool config_live_poll(struct config_live *live)
     if (!atomic_load_explicit(&live->asked, memory_order_relaxed) ||
         !atomic_exchange_explicit(&live->asked, false, memory_order_acquire))
         return false;
+    log_reopen(); /* who renames a log asks in the same way */
     fresh = calloc(1, live->settings_bytes);
     if (fresh == NULL)
         refuse(error_sentence(ROWAN_ENOMEM));

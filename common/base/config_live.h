@@ -28,7 +28,7 @@ struct config_live {
 /* config_live_ask: it is to read its settings again. Any thread, or a signal handler. */
 void config_live_ask(struct config_live *live);
 
-/* config_live_poll: reads them if it was asked to, and logs what became of it: a file with a mistake changes nothing. True: it
+/* config_live_poll: reads them if it was asked to (and does log_reopen), and logs what became of it: a file with a mistake changes nothing. True: it
  * was asked. */
 bool config_live_poll(struct config_live *live);
 

@@ -4,6 +4,8 @@
  * L1 A line has no control characters: a value that came from outside cannot forge a second line.
  * L2 A line that goes to the journal begins with its priority (sd-daemon(3)), and no time: the journal has its own.
  * L3 A file is turned over by one thread; the others write on, to the one that is standard error at that moment.
+ * L4 Only the file that standard error is goes by FILE, the name that it had when it was looked up, to FILE.1: somebody else
+ *    may have renamed it.
  */
 #include "common/base/log.h"
 
@@ -25,6 +27,7 @@ enum { LINE_BYTES = 2048, NODE_BYTES = 64 };
 static _Atomic int log_level_now = LOG_INFO;
 static char node_name[NODE_BYTES];
 static bool to_journal;
+static char file_path[PATH_MAX];   /* "": standard error is no file that a name leads to */
 static _Atomic uint64_t file_most; /* bytes of a file; 0: any number */
 static _Atomic uint64_t file_bytes;
 static atomic_flag turning = ATOMIC_FLAG_INIT;
@@ -49,13 +52,27 @@ static bool is_journal(const struct stat *status)
            inode == status->st_ino;
 }
 
+/* Does the name lead to the file that standard error is? */
+static bool names_stderr(const char *path)
+{
+    struct stat named, open;
+
+    return stat(path, &named) == 0 && fstat(STDERR_FILENO, &open) == 0 && S_ISREG(open.st_mode) &&
+           named.st_dev == open.st_dev && named.st_ino == open.st_ino;
+}
+
 void log_open(uint64_t most_bytes)
 {
     struct stat status;
+    ssize_t bytes;
 
     if (fstat(STDERR_FILENO, &status))
         return;
     to_journal = is_journal(&status);
+    bytes = readlink("/proc/self/fd/2", file_path, sizeof file_path - 1);
+    file_path[bytes > 0 ? bytes : 0] = '\0';
+    if (!names_stderr(file_path))
+        file_path[0] = '\0';
     log_limit(most_bytes);
 }
 
@@ -100,23 +117,35 @@ static size_t write_head(char *line, size_t capacity, enum log_level level, cons
     return printed_bytes(result, capacity);
 }
 
-/* FILE becomes FILE.1, in the place of an older one. If that fails the old one grows on, and the next lines try again. */
+/* If that fails the old file grows on. */
+static void open_file(void)
+{
+    const int fd = open(file_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+    if (fd < 0)
+        return;
+    if (dup2(fd, STDERR_FILENO) >= 0)
+        log_limit(atomic_load_explicit(&file_most, memory_order_relaxed));
+    close(fd);
+}
+
+/* FILE becomes FILE.1, in the place of an older one. If that fails the next lines try again. L4. */
 static void turn_over(void)
 {
-    char path[PATH_MAX], old[PATH_MAX + 2];
-    const ssize_t bytes = readlink("/proc/self/fd/2", path, sizeof path - 1);
-    int fd = -1;
+    char old[PATH_MAX + 2];
 
-    if (bytes > 0) {
-        path[bytes] = '\0';
-        snprintf(old, sizeof old, "%s.1", path);
-        if (rename(path, old) == 0)
-            fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    }
-    if (fd < 0 || dup2(fd, STDERR_FILENO) < 0)
+    snprintf(old, sizeof old, "%s.1", file_path);
+    if (file_path[0] != '\0' && (!names_stderr(file_path) || rename(file_path, old) == 0))
+        open_file();
+}
+
+void log_reopen(void)
+{
+    if (file_path[0] == '\0' || atomic_flag_test_and_set_explicit(&turning, memory_order_acquire))
         return;
-    close(fd);
-    atomic_store_explicit(&file_bytes, 0, memory_order_relaxed);
+    if (!names_stderr(file_path))
+        open_file();
+    atomic_flag_clear_explicit(&turning, memory_order_release);
 }
 
 /* L3. Half of them in each of the two files. */

@@ -15,6 +15,9 @@ void log_set_level(enum log_level level);
 void log_open(uint64_t most_bytes);
 void log_limit(uint64_t most_bytes);
 
+/* log_reopen: if the file was renamed or removed since, lines go to a new one of its name from now on. Any thread. */
+void log_reopen(void);
+
 /* A short name of this process ("server-1") that every line carries; copied. Before there are other threads. */
 void log_set_node(const char *node);
 

@@ -1,10 +1,13 @@
-/* SIGHUP asks the settings to be read again, and wakes who does that. */
+/* SIGHUP asks for a new log file and the settings to be read again, and wakes who does that. */
 #include "common/reactor/reload.h"
 
 #include <errno.h>
 #include <signal.h>
 
 #include "common/base/error.h"
+
+/* What others send to make a program rotate or tell something, and what comes when nobody reads the log any more. */
+static const int ignored[] = {SIGPIPE, SIGUSR1, SIGUSR2};
 
 static struct config_live *reload_live;
 static struct reactor *_Atomic reload_reactor; /* NULL: there is none yet */
@@ -35,6 +38,8 @@ int reload_catch(struct config_live *live)
 
     reload_live = live;
     sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++)
+        signal(ignored[i], SIG_IGN);
     return sigaction(SIGHUP, &action, NULL) ? error_from_errno(errno) : 0;
 }
 

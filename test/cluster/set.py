@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Settings that change while servers and managers run: by `rowan set`, and by SIGHUP."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -128,7 +129,7 @@ durability = none
 
 
 class Pair:
-    def __init__(self, name):
+    def __init__(self, name, err=None):
         self.place = os.path.join(scratch(), name)
         self.path = os.path.join(self.place, "pair.conf")
         os.mkdir(self.place)
@@ -137,7 +138,7 @@ class Pair:
         for which in ("rowan-cm", "rowan-server"):
             with open(self.log_path(which), "wb") as log:
                 self.processes[which] = subprocess.Popen(
-                    [program(which), "--config", self.path], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    [program(which), "--config", self.path], stdin=subprocess.DEVNULL, stdout=log, stderr=err or log,
                     env=environment(),
                 )  # fmt: skip
         tap.wait_until(lambda: self.rowan("put", "key", "value").code == 0, SECONDS, "the pair serves")
@@ -181,11 +182,11 @@ class Pair:
             tap.equal(process.wait(SECONDS), 0, which, self.log(which)[-1000:])
 
 
-def on_a_pair(function):
+def on_a_pair(function, err=None):
     """A case with a pair of its own, which ends with it."""
 
     def with_pair():
-        pair = Pair(function.__name__[:20])
+        pair = Pair(function.__name__[:20], err)
         try:
             function(pair)
             pair.stop()
@@ -237,6 +238,36 @@ def what_was_set_holds_until_the_file_is_read_again(pair):
     tap.equal(pair.in_force()[0]["clean-below"], "40")
     pair.hang_up()
     tap.equal(pair.in_force()[0]["clean-below"], "70")
+
+
+@on_a_pair
+def a_log_that_was_renamed_is_left_for_a_new_one(pair):
+    for which in pair.processes:
+        os.rename(pair.log_path(which), pair.log_path(which) + ".away")
+        with open(pair.log_path(which), "w", encoding="utf-8"):
+            pass  # logrotate's "create"
+    for said in pair.hang_up():
+        tap.contains(said, "settings_read")
+
+
+def no_signal_ends(pair):
+    for which in pair.processes.values():
+        if which.stderr:
+            which.stderr.close()  # nobody reads the log any more
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGHUP):
+            which.send_signal(number)
+    tap.equal(pair.rowan("set", "1", "clean-below=40").code, 0)  # and a line of the log
+    tap.equal(pair.rowan("get", "key").out.strip(), "value")
+
+
+@on_a_pair
+def signals_that_ask_for_nothing_end_nothing(pair):
+    no_signal_ends(pair)
+
+
+@functools.partial(on_a_pair, err=subprocess.PIPE)
+def who_reads_the_log_may_die(pair):
+    no_signal_ends(pair)
 
 
 sys.exit(tap.main(before))

@@ -150,6 +150,34 @@ TEST(a_file_that_grew_gets_its_limit_later)
     unlink(old);
 }
 
+TEST(a_file_that_was_renamed_is_left_for_a_new_one_of_its_name)
+{
+    char path[] = "/tmp/rowan-log-XXXXXX", away[sizeof path + 5], old[sizeof path + 2];
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+    close(fd);
+    snprintf(away, sizeof away, "%s.away", path);
+    snprintf(old, sizeof old, "%s.1", path);
+    log_open(4000);
+    log_event(LOG_INFO, "before", "");
+    assert_int_equal(rename(path, away), 0);
+    const long bytes = size_of(away);
+    log_reopen();
+    log_event(LOG_INFO, "after", "");
+    assert_int_equal(size_of(away), bytes);
+    assert_in_range(size_of(path), 1, 60);
+    log_reopen(); /* nothing to do */
+    log_event(LOG_INFO, "after", "");
+    assert_int_equal(rename(path, away), 0); /* and nobody says so before the file is full */
+    for (unsigned i = 0; i < 60; i++)
+        log_event(LOG_INFO, "line", "number=%u", i);
+    assert_in_range(size_of(away), 2000, 2060);
+    assert_in_range(size_of(path), 1, 1000);
+    assert_int_equal(size_of(old), -1);
+    unlink(path);
+    unlink(away);
+}
+
 TEST(lines_above_the_level_are_dropped)
 {
     log_event(LOG_DEBUG, "detail", "a=%d", 1);
