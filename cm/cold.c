@@ -1,9 +1,7 @@
-/* cold.c - which replicas count after a cold start, and who leads.
+/* cold.c - the configuration after a cold start.
  *
  * Invariants of what it makes:
- *  D1 A server that brings no data is a replica of nothing. One whose data may be incomplete, or are damaged as to a
- *     shard, is no replica of that shard if a server with whole data holds it. While nobody can have written, all data
- *     is whole.
+ *  D1 Which replicas count, and who leads, is comeback.c's to say, of members that are all kept ones: B1 and B2 hold.
  *  D2 Only full replicas of a shard are replicas of it afterwards.
  */
 #include "cm/cold.h"
@@ -11,122 +9,76 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cm/led.h"
 #include "cm/split.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
-struct work {
-    struct cluster_config *config;
-    const struct registrations *registrations;
-    struct led led;
-    char *why;
-    size_t why_bytes;
-};
-
-/* D1: of what the server brings of the shard. */
-static enum join_quality quality_of(const struct work *work, uint32_t server, uint16_t shard)
-{
-    return join_quality(&registrations_find(work->registrations, server)->join, work->config,
-                        shard);
-}
-
 /* Writes the sentence for a shard that nobody brings, with the names of its servers. */
-static int report_nowhere(const struct work *work, const struct shard *shard)
+static int report_nowhere(const struct cluster_config *config, const struct shard *shard, char *why,
+                          size_t why_bytes)
 {
     char servers[CLUSTER_MAX_REPLICAS * 8] = "";
     size_t at = 0;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        if (config->shards[i].epoch < CLUSTER_MAX_EPOCH)
+            continue;
+        snprintf(why, why_bytes,
+                 "shard %u has used up its %d epochs and cannot be started again; copy its data to "
+                 "a new cluster",
+                 config->shards[i].id, CLUSTER_MAX_EPOCH);
+        return ROWAN_ETOOMANY;
+    }
     for (uint32_t i = 0; i < shard->backup_count; i++)
         at += (size_t)snprintf(servers + at, sizeof servers - at, ", %u", shard->backups[i]);
-    snprintf(work->why, work->why_bytes,
+    snprintf(why, why_bytes,
              "shard %u is nowhere: all that held it (server %u%s) came with an empty PM; give one "
              "of them its PM file back, and start the configuration manager and all servers again",
              shard->id, shard->primary, servers);
     return ROWAN_ENOTFOUND;
 }
 
-/* Leaves the replicas that count (D1, D2), if the primary does, or does not, as `stays` says. */
-static int keep_replicas(struct work *work, struct shard *shard, bool stays)
+/* D1, D2: nobody runs, and nobody fills. NULL: no memory. */
+static struct cluster_config *stand_still(const struct cluster_config *old)
 {
-    uint32_t servers[CLUSTER_MAX_REPLICAS], left = 0;
-    const uint32_t count = shard_replicas(shard, servers);
-    enum join_quality best = JOIN_EMPTY;
-    for (uint32_t i = 0; i < count; i++) {
-        enum join_quality quality = quality_of(work, servers[i], shard->id);
-        best = quality > best ? quality : best;
+    struct cluster_config *config = cluster_copy(old);
+    if (!config)
+        return NULL;
+    split_drop_ended(config);
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        struct shard *shard = &config->shards[i];
+        shard->filling_count = shard->move_from = shard->move_to = 0;
+        memset(shard->filling, 0, sizeof shard->filling);
     }
-    if (best == JOIN_EMPTY)
-        return report_nowhere(work, shard);
-    for (uint32_t i = 0; i < count; i++) {
-        if (quality_of(work, servers[i], shard->id) == best)
-            servers[left++] = servers[i];
-    }
-    if ((servers[0] == shard->primary) != stays)
-        return ROWAN_OK;
-    led_set(&work->led, shard, servers, left);
-    shard->possibly_incomplete = shard->possibly_incomplete || best == JOIN_INCOMPLETE;
-    shard->filling_count = shard->move_from = shard->move_to = 0; /* D2: nobody fills */
-    memset(shard->filling, 0, sizeof shard->filling);
-    return ROWAN_OK;
+    cluster_finished(config); /* by_id */
+    for (uint32_t i = 0; i < config->member_count; i++)
+        config->members[i].kept = true;
+    return config;
 }
 
-static int raise_epoch(const struct work *work, struct shard *shard)
-{
-    if (shard->epoch == CLUSTER_MAX_EPOCH) {
-        snprintf(work->why, work->why_bytes,
-                 "shard %u has used up its %d epochs and cannot be started again; copy its data to "
-                 "a new cluster",
-                 shard->id, CLUSTER_MAX_EPOCH);
-        return ROWAN_ETOOMANY;
-    }
-    shard->epoch++;
-    return ROWAN_OK;
-}
-
-/* Those that keep their primary come first: the others go to who leads fewest then. */
-static int make(struct work *work)
-{
-    struct cluster_config *config = work->config;
-    int error = ROWAN_OK;
-    for (uint32_t i = 0; i < config->shard_count && !error; i++) {
-        error = raise_epoch(work, &config->shards[i]);
-        if (!error)
-            error = keep_replicas(work, &config->shards[i], true);
-    }
-    for (uint32_t i = 0; i < config->shard_count && !error; i++)
-        error = keep_replicas(work, &config->shards[i], false);
-    if (error)
-        return error;
-    split_follow(config);
-    cluster_finished(config); /* join_is_right checked each report */
-    return ROWAN_OK;
-}
-
-int cold_start(const struct cluster_config *old, const struct registrations *registrations,
+int cold_start(const struct cluster_config *old, struct comeback *back, bool partly,
                struct cluster_config **out, char *why, size_t why_bytes)
 {
-    struct work work = {.config = cluster_copy(old),
-                        .registrations = registrations,
-                        .why = why,
-                        .why_bytes = why_bytes};
-    if (!work.config)
-        return ROWAN_ENOMEM;
-    work.led.config = work.config;
-    work.config->term++;
-    split_drop_ended(work.config);
-    (void)cluster_finish(work.config); /* by_id */
-    for (uint32_t i = 0; i < old->member_count; i++) {
-        const struct cm_join *join =
-            &registrations_find(registrations, old->members[i].server)->join;
-        ASSERT(join->block_limit >= old->block_limit &&
-               (join->data_cluster == 0 || join->data_cluster == old->cluster));
-        work.config->members[i] = join_member(join);
+    struct cluster_config *still = stand_still(old), *config = still ? cluster_copy(still) : NULL;
+    int error = config ? ROWAN_OK : ROWAN_ENOMEM;
+    *out = NULL;
+    if (!error) {
+        config->term++;
+        comeback_admit(back, still);
+        comeback_apply(back, still, config);
+        comeback_drop_kept(config);
     }
-    int error = make(&work);
-    if (error) {
-        cluster_release(work.config);
+    for (uint32_t i = 0; !partly && !error && i < config->shard_count; i++) {
+        if (shard_is_kept(config, &config->shards[i]))
+            error = report_nowhere(config, &config->shards[i], why, why_bytes);
+    }
+    bool any = back->count > 0;
+    for (uint32_t i = 0; i < old->member_count; i++)
+        any = any || !old->members[i].kept;
+    cluster_release(still);
+    if (error || !any) {
+        cluster_release(config);
         return error;
     }
-    *out = work.config;
+    *out = cluster_finished(config); /* join_is_right checked each report */
     return ROWAN_OK;
 }

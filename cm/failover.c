@@ -1,7 +1,8 @@
 /* failover.c - see failover.h.
  *
  * Invariants of what it makes:
- *  F1 A shard has a full replica of before, and no other. It loses one only if another one is left that is not silent.
+ *  F1 A shard has a full replica of before, and no other. It loses one only if another one is left that is not silent; one
+ *     that is to wait, only if two are. A shard that waits loses none.
  *  F2 A shard that changed has a higher epoch; one that did not is as it was.
  */
 #include "cm/failover.h"
@@ -9,13 +10,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cm/comeback.h"
 #include "cm/led.h"
 #include "cm/split.h"
 #include "common/base/error.h"
 
 struct work {
     struct cluster_config *config; /* with the members of before */
-    const bool *silent;            /* by position of the member */
+    const struct cluster_config *old;
+    const bool *silent, *waits; /* by position of the member */
     struct led led;
 };
 
@@ -36,30 +39,56 @@ static uint32_t drop_silent(const struct work *work, uint32_t *servers, uint32_t
     return left;
 }
 
-/* F1: nobody is left. Those that were kept before are not silent. */
-static void keep_full(const struct work *work, const struct shard *shard)
+/* F1. Those that were kept before are not silent. Who goes: of the silent ones those that do not wait, if somebody is left. True:
+ * some stay. */
+static bool keep_full(const struct work *work, const struct shard *shard, bool all)
 {
     uint32_t servers[CLUSTER_MAX_REPLICAS];
     const uint32_t count = shard_replicas(shard, servers);
-    for (uint32_t i = 0; i < count; i++)
-        work->config->members[cluster_position(work->config, servers[i])].kept = true;
+    bool any = false;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t at = cluster_position(work->config, servers[i]);
+        const bool kept = work->silent[at] && (all || work->waits[at]);
+        work->config->members[at].kept = work->config->members[at].kept || kept;
+        any = any || kept;
+    }
+    return any;
+}
+
+/* The one that is left runs, and those that wait are kept. */
+static void wait_for(struct work *work, struct shard *shard)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        const uint32_t at = cluster_position(work->config, shard->backups[i]);
+        if (!work->silent[at] || work->waits[at])
+            shard->backups[left++] = shard->backups[i];
+    }
+    memset(&shard->backups[left], 0, (shard->backup_count - left) * sizeof shard->backups[0]);
+    shard->backup_count = left;
+    comeback_keep(work->config, shard);
 }
 
 /* True if it changed. */
-static bool change_shard(struct work *work, struct shard *shard)
+static bool change_shard(struct work *work, const struct shard *old, struct shard *shard)
 {
     uint32_t servers[CLUSTER_MAX_REPLICAS];
     const uint32_t all = shard_replicas(shard, servers), full = drop_silent(work, servers, all),
                    filling = shard->filling_count;
+    bool changed = full > 0 && full < all;
     shard->filling_count = drop_silent(work, shard->filling, filling);
-    if (full == 0)
-        keep_full(work, shard);
-    else if (is_silent(work, shard->primary))
+    if (full == 0 || shard_is_kept(work->old, old)) {
+        keep_full(work, shard, true);
+        changed = false;
+    } else if (full == 1 && keep_full(work, shard, false)) {
+        wait_for(work, shard);
+    } else if (is_silent(work, shard->primary)) {
         led_set(&work->led, shard, servers, full);
-    else
+    } else {
         shard->backup_count = drop_silent(work, shard->backups, shard->backup_count);
+    }
     shard_mend_move(shard);
-    return (full > 0 && full < all) || shard->filling_count < filling;
+    return changed || shard->filling_count < filling;
 }
 
 /* Nobody holds a shard that is ended: who its row names is a member, nothing else. One is present (manage.c, M3). */
@@ -85,10 +114,10 @@ static void drop_members(struct work *work)
     config->member_count = left;
 }
 
-int failover_make(const struct cluster_config *old, const bool *silent, struct cluster_config **out,
-                  char *why, size_t why_bytes)
+int failover_make(const struct cluster_config *old, const bool *silent, const bool *waits,
+                  struct cluster_config **out, char *why, size_t why_bytes)
 {
-    struct work work = {.config = cluster_copy(old), .silent = silent};
+    struct work work = {.config = cluster_copy(old), .old = old, .silent = silent, .waits = waits};
     struct cluster_config *config = work.config;
     if (!config)
         return ROWAN_ENOMEM;
@@ -98,7 +127,8 @@ int failover_make(const struct cluster_config *old, const bool *silent, struct c
         struct shard *shard = &config->shards[i];
         if (cluster_parent(config, shard))
             continue; /* split_follow */
-        if (shard->split == SPLIT_ENDED ? !change_ended(&work, shard) : !change_shard(&work, shard))
+        if (shard->split == SPLIT_ENDED ? !change_ended(&work, shard)
+                                        : !change_shard(&work, &old->shards[i], shard))
             continue;
         if (shard->epoch++ < CLUSTER_MAX_EPOCH) /* F2 */
             continue;

@@ -49,19 +49,6 @@ static void add_members(const struct fill_from *from, struct cluster_config *con
     ASSERT(count == config->member_count);
 }
 
-static void drop_kept(struct cluster_config *config)
-{
-    uint32_t left = 0;
-    for (uint32_t i = 0; i < config->member_count; i++) {
-        bool named = !config->members[i].kept;
-        for (uint32_t k = 0; k < config->shard_count && !named; k++)
-            named = shard_names(&config->shards[k], config->members[i].server);
-        if (named)
-            config->members[left++] = config->members[i];
-    }
-    config->member_count = left;
-}
-
 /* G1 */
 static bool end_filling(struct shard *shard, uint8_t filled)
 {
@@ -212,7 +199,8 @@ static bool is_due(const struct fill_from *from)
 {
     const struct cluster_config *old = from->old;
     struct work work = {.from = from, .config = old, .led = {.config = old}};
-    bool due = from->join_count + from->back.count > 0 || split_is_due(old, from->filled);
+    bool due = from->join_count > 0 || comeback_is_due(&from->back, old) ||
+               split_is_due(old, from->filled);
     for (uint32_t i = 0; i < old->shard_count && !due; i++) {
         struct shard shard = old->shards[i];
         due = may_change(old, &old->shards[i]) &&
@@ -252,6 +240,6 @@ struct cluster_config *fill_make(const struct fill_from *from)
     }
     split_follow(config);
     split_advance(from->old, config, from->filled);
-    drop_kept(config);
+    comeback_drop_kept(config);
     return cluster_finished(config); /* join_is_right checked each report */
 }

@@ -34,5 +34,5 @@ enum join_quality join_quality(const struct cm_join *join, const struct cluster_
         if (other == parent || cluster_parent(config, other) == (parent ? parent : row))
             whole = whole && !damage_concerns(&join->damage, config, other->id);
     }
-    return whole ? JOIN_WHOLE : JOIN_INCOMPLETE;
+    return !whole ? JOIN_INCOMPLETE : join->torn ? JOIN_TORN : JOIN_WHOLE;
 }

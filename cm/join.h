@@ -22,6 +22,7 @@ struct cm_join {
     char durability[CM_MAX_WORD_BYTES + 1];
     uint64_t data_cluster;    /* the cluster whose data its PM holds; 0: it holds none */
     bool possibly_incomplete; /* that data may lack acknowledged writes */
+    bool torn;                /* something of it is torn, above what is settled */
     struct damage damage;     /* of that data; `all` is not used: then it is possibly incomplete */
     bool named;               /* a configuration has named this very process before */
     uint64_t known_term;      /* of the newest that has; 0: none */
@@ -38,8 +39,9 @@ bool join_is_right(const struct cm_join *join);
 /* The member of a configuration that this report describes. */
 struct member join_member(const struct cm_join *join);
 
-/* What a server brings of a shard of the configuration, or of the next one. While nothing was ever written all data is whole. */
-enum join_quality { JOIN_EMPTY, JOIN_INCOMPLETE, JOIN_WHOLE };
+/* What a server brings of a shard of the configuration, or of the next one. While nothing was ever written all data is whole.
+ * Torn is as good as whole once the other replicas have been waited for: reconciliation finds what there is. */
+enum join_quality { JOIN_EMPTY, JOIN_INCOMPLETE, JOIN_TORN, JOIN_WHOLE };
 enum join_quality join_quality(const struct cm_join *join, const struct cluster_config *config,
                                uint16_t shard);
 

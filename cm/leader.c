@@ -24,6 +24,7 @@ static void resign(struct cm_state *state)
         leader_dismiss(state, i, refusal_not_leading);
     }
     state->here = 0;
+    state->running.count = 0;
 }
 
 /* S10 */

@@ -7,6 +7,8 @@
  *  M3 A member is removed only if every other one is either present, so that it can take over, or silent too; and
  *     only if one is present: where nobody is, this manager may be the one that is cut off. Where none has adopted what is in
  *     force, those that renew stay: they may wait for those that do not (Z6 in server/worker/worker_epoch.c).
+ *  M8 Who said goodbye shortly after another one, which is not back, is not replaced by a single one: all may be about to stop, and
+ *     the last one to lose its memory. It is waited for as long (goodbye-wait) since the last goodbye that this manager heard.
  */
 #include <stdio.h>
 #include <string.h>
@@ -71,6 +73,7 @@ void manage_renewed(struct cm_state *state, const struct cm_event *event)
                    state->now_ns);
     note_cut(state, lease, event);
     if (event->leaves) {
+        state->goodbye_ns[lease->server] = state->goodbyes_ns = state->now_ns;
         /* Its last lease is over, by its own clock, and it grants J1 of the server: so by ours. */
         lease->left = true;
         lease->granted_ns = 0;
@@ -162,6 +165,16 @@ void manage_commit(struct cm_state *state)
     }
 }
 
+bool manage_nobody_runs(const struct cm_state *state)
+{
+    const struct leases *leases = &state->leases;
+    bool none = state->here == 0 || leases->count > 0;
+    for (uint32_t i = 0; state->here > 0 && i < leases->count && none; i++)
+        none = leases_presence(leases, &leases->entries[i], state->now_ns) == LEASE_SILENT &&
+               !leases_renews(leases, &leases->entries[i], state->now_ns);
+    return none;
+}
+
 /* --- what is stored --- */
 
 bool manage_installed(struct cm_state *state, const struct cluster_config *before)
@@ -175,6 +188,9 @@ bool manage_installed(struct cm_state *state, const struct cluster_config *befor
         actions_log(state, CM_ACTION_TELL, failover ? "failover" : "manager_took_over",
                     "term=%lu ms=%lu%s%s", state->config->term,
                     state_ms_since(state, state->leases.begun_ns), failover ? " " : "", what);
+    if (state->leases.managing &&
+        story_of_waiting(managed ? before : NULL, state->config, what, sizeof what))
+        actions_log(state, CM_ACTION_WARN, "shards_wait", "%s", what);
     const bool fill = before && manage_fill_installed(state, before);
     return failover || fill;
 }
@@ -223,11 +239,29 @@ static bool removes_any(struct cm_state *state, bool *silent)
     return any && (present || leaves_late(state, silent));
 }
 
+/* M8 */
+static bool is_power_off(struct cm_state *state, const struct member *member)
+{
+    const struct lease *lease = leases_of(&state->leases, member->server);
+    const uint64_t wait_ns = state->options.goodbye_wait_ms * NS_PER_MS;
+    if (!lease || !lease->left || !state_reads_mixed(state))
+        return false;
+    for (uint32_t server = 1; server <= CLUSTER_MAX_SERVER; server++) {
+        const uint64_t said_ns = state->goodbye_ns[server];
+        if (server != member->server && said_ns && state->now_ns - said_ns < wait_ns)
+            return true;
+    }
+    return false;
+}
+
 static struct cluster_config *propose_failover(struct cm_state *state, const bool *silent)
 {
     struct cluster_config *config = NULL;
     char why[CM_MAX_DETAIL_BYTES + 1];
-    const int error = failover_make(state->config, silent, &config, why, sizeof why);
+    bool waits[CLUSTER_MAX_MEMBERS];
+    for (uint32_t i = 0; i < state->config->member_count; i++)
+        waits[i] = silent[i] && is_power_off(state, &state->config->members[i]);
+    const int error = failover_make(state->config, silent, waits, &config, why, sizeof why);
     if (error && error != ROWAN_ENOMEM && state->failed_term != state->config->term) {
         state->failed_term = state->config->term;
         actions_log(state, CM_ACTION_WARN, "failover_impossible", "%s", why);

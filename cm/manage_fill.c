@@ -11,6 +11,7 @@
 #include "cm/split.h"
 #include "cm/state_inside.h"
 #include "cm/story.h"
+#include "common/base/version.h"
 
 /* M5. Servers report ten times a second. */
 #define MOMENT_NS NS_PER_S
@@ -32,31 +33,72 @@ void manage_filled(struct cm_state *state, const struct cm_event *event)
 
 _Static_assert(CLUSTER_MAX_REPLICAS - 1 <= 8, "a bit for each replica that fills");
 
+/* M5 */
+static bool is_fresh(const struct cm_state *state, const struct registration *entry)
+{
+    return registrations_is_current(&state->registered, entry) &&
+           (state->now_ns - entry->reported_ns <= MOMENT_NS || !state->config->lease_ms);
+}
+
+bool state_reads_mixed(const struct cm_state *state)
+{
+    bool reads = true;
+    for (uint32_t i = 0; i < state->registered.count; i++)
+        reads = reads && state->registered.entries[i].join.format >= VERSION_CONFIGURATION_MIXED;
+    for (uint32_t i = 0; i < state->running.count; i++)
+        reads = reads && state->running.entries[i].join.format >= VERSION_CONFIGURATION_MIXED;
+    return reads;
+}
+
+/* What operators do not wait for. */
+static void find_given_up(const struct cm_state *state, struct comeback *back)
+{
+    for (uint32_t i = 0; state->planning > 0 && i < state->connection_limit; i++) {
+        const struct connection *peer = &state->connections[i];
+        if (!peer->plans || peer->plan.kind != CM_PLAN_GIVE_UP || !peer->plan.to)
+            continue;
+        back->given_server = peer->plan.server;
+        back->given_shard = peer->plan.server ? 0 : peer->plan.shard + 1;
+        return;
+    }
+}
+
+bool manage_find_back(struct cm_state *state, struct comeback *back, bool all)
+{
+    const uint64_t torn_ns = 2 * state->options.start_wait_ms * NS_PER_MS;
+    *back = (struct comeback){.mixes = state_reads_mixed(state),
+                              .over = state->now_ns - (state->goodbyes_ns > state->leases.first_ns
+                                                           ? state->goodbyes_ns
+                                                           : state->leases.first_ns) >=
+                                      state->options.goodbye_wait_ms * NS_PER_MS};
+    find_given_up(state, back);
+    for (uint32_t i = 0; i < state->registered.count; i++) {
+        struct registration *entry = &state->registered.entries[i];
+        const struct member *member = cluster_member(state->config, entry->join.server);
+        const bool waits = member && (all || member->kept);
+        if (state->now_ns - entry->since_ns >= torn_ns)
+            entry->join.torn = false; /* as long again for the others */
+        if (waits && is_fresh(state, entry))
+            back->joins[back->came++] = &entry->join;
+        else if (waits && state->now_ns - entry->reported_ns <= MOMENT_NS)
+            return false;
+    }
+    for (uint32_t i = 0; i < state->running.count && !all; i++) {
+        const struct cm_join *join = &state->running.entries[i].join;
+        if (refusal_is_member(state->config, join->server, join->incarnation))
+            back->run[back->present++] = join;
+    }
+    return true;
+}
+
 static void find_joining(const struct cm_state *state, struct fill_from *from)
 {
     for (uint32_t i = 0; i < state->registered.count; i++) {
         const struct registration *entry = &state->registered.entries[i];
-        const struct member *member = cluster_member(state->config, entry->join.server);
-        if (!registrations_is_current(&state->registered, entry) ||
-            state->now_ns - entry->reported_ns > MOMENT_NS) /* M5 */
-            continue;
-        if (member && member->kept)
-            from->back.joins[from->back.came++] = &entry->join;
-        else if (!member && state->config->member_count + from->join_count < CLUSTER_MAX_MEMBERS)
+        if (is_fresh(state, entry) && !cluster_member(state->config, entry->join.server) &&
+            state->config->member_count + from->join_count < CLUSTER_MAX_MEMBERS)
             from->joins[from->join_count++] = &entry->join;
     }
-}
-
-/* Logged once for each configuration. */
-static void admit_kept(struct cm_state *state, struct comeback *back)
-{
-    comeback_admit(back, state->config);
-    if (back->count == back->came || state->waits_term == state->config->term)
-        return;
-    state->waits_term = state->config->term;
-    actions_log(state, CM_ACTION_WARN, "kept_server_waits",
-                "a server that holds the last replicas of some shards is back without whole data "
-                "of one of them: it waits until all that hold this shard are back");
 }
 
 struct cluster_config *manage_fill_propose(struct cm_state *state)
@@ -71,7 +113,9 @@ struct cluster_config *manage_fill_propose(struct cm_state *state)
             from.leases = &state->leases;
     }
     find_joining(state, &from);
-    admit_kept(state, &from.back);
+    if (!manage_find_back(state, &from.back, false))
+        return NULL;
+    comeback_admit(&from.back, state->config);
     return fill_make(&from);
 }
 

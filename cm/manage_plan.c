@@ -70,6 +70,58 @@ static const char *users_refusal(const struct cm_state *state, const struct cm_p
     return NULL;
 }
 
+/* Does it run, or wait with what it has? */
+static bool brings_some(const struct cm_state *state, uint32_t server)
+{
+    const struct registration *found = registrations_find(&state->registered, server);
+    return found ? found->join.data_cluster != 0
+                 : registrations_find(&state->running, server) != NULL;
+}
+
+/* What nobody waits for any more, before it is done: and why that cannot be, or helps nothing. */
+static const char *give_up_refusal(const struct cm_state *state,
+                                   const struct cluster_config *config, const struct cm_plan *plan,
+                                   char *why, size_t why_bytes)
+{
+    uint32_t shards = 0, bare = 0;
+    if (config->member_count > 0 && !config->members[0].kept && manage_nobody_runs(state))
+        return "the cluster is being started: what came is served, and the rest can be given up, "
+               "when "
+               "its start-wait is over";
+    for (uint32_t i = 0; i < config->served_count; i++) {
+        const struct shard *shard = &config->shards[i];
+        uint32_t servers[CLUSTER_MAX_REPLICAS], at_hand = 0;
+        if (!shard_is_kept(config, shard) ||
+            (plan->server ? !shard_is_full_at(shard, plan->server) : shard->id != plan->shard))
+            continue;
+        for (uint32_t k = shard_replicas(shard, servers); k > 0; k--)
+            at_hand += brings_some(state, servers[k - 1]) ||
+                       (plan->server && registrations_find(&state->registered, servers[k - 1]));
+        shards++;
+        bare += at_hand == 0;
+    }
+    if (shards > 0 && bare == shards)
+        snprintf(
+            why, why_bytes,
+            "of %u shards no server that held them is here with data: start one of them, with an "
+            "empty PM if all is gone, and give that server up with all that it held",
+            shards);
+    else if (shards > 0 && plan->server && brings_some(state, plan->server))
+        snprintf(why, why_bytes,
+                 "server %u is here, and waits for others with what it has: give these up",
+                 plan->server);
+    else if (shards > 0 && plan->to == 0)
+        snprintf(
+            why, why_bytes,
+            "%u shards wait for who is away: what only these servers hold, acknowledged writes "
+            "among it, is lost for good, and the rest is served as it was found (%u shards have "
+            "nobody else here, and wait on)",
+            shards, bare);
+    else
+        return NULL;
+    return why;
+}
+
 /* plan_refusal, with what loads say; and of a split, whose slot is found if it names none. */
 static const char *refusal(const struct cm_state *state, const struct cluster_config *config,
                            struct cm_plan *plan, char *why, size_t why_bytes)
@@ -77,6 +129,8 @@ static const char *refusal(const struct cm_state *state, const struct cluster_co
     const char *sentence = plan_refusal(plan, config, why, why_bytes);
     if (!sentence && (plan->kind == CM_PLAN_USER || plan->kind == CM_PLAN_LOGIN))
         return users_refusal(state, plan, why, why_bytes);
+    if (!sentence && plan->kind == CM_PLAN_GIVE_UP)
+        return give_up_refusal(state, config, plan, why, why_bytes);
     if (!sentence && plan->kind == CM_PLAN_MOVE)
         return space_refusal(state, config, plan, why, why_bytes);
     if (sentence || plan->kind != CM_PLAN_SPLIT)
@@ -98,8 +152,9 @@ static bool may_propose(const struct cm_state *state, const struct cm_plan *plan
 
 static int describe(const struct cm_plan *plan, char *out, size_t bytes)
 {
-    static const char *const words[CM_PLAN_KINDS] = {
-        "add", "drain", "remove", "move", "worker", "balance", "split", "user", "no_user", "login"};
+    static const char *const words[CM_PLAN_KINDS] = {"add",     "drain",   "remove", "move",
+                                                     "worker",  "balance", "split",  "user",
+                                                     "no_user", "login",   "give_up"};
     const char *word = words[plan->kind];
     if (plan->kind == CM_PLAN_BALANCE)
         return snprintf(out, bytes, " what=%s mode=%s", word,
@@ -133,7 +188,8 @@ struct cluster_config *manage_plan_propose(struct cm_state *state)
     for (uint32_t i = 0; state->planning > 0 && i < state->connection_limit; i++) {
         struct connection *peer = &state->connections[i];
         char why[CM_MAX_DETAIL_BYTES + 1];
-        if (!peer->plans || !may_propose(state, &peer->plan) ||
+        if (!peer->plans || peer->plan.kind == CM_PLAN_GIVE_UP || /* manage_find_back */
+            !may_propose(state, &peer->plan) ||
             refusal(state, state->config, &peer->plan, why, sizeof why) ||
             !plan_is_due(&peer->plan, state->config))
             continue;

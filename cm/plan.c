@@ -189,6 +189,28 @@ static bool plan_users(const struct cm_plan *plan, struct cluster_config *config
 
 /* --- plans --- */
 
+static const char *give_up_refusal(const struct cm_plan *plan, const struct cluster_config *config,
+                                   char *why, size_t why_bytes)
+{
+    const struct shard *shard = cluster_shard(config, plan->shard);
+    if (plan->server || (shard && !cluster_parent(config, shard)))
+        return NULL; /* who is no member any more has been given up */
+    if (shard)
+        snprintf(why, why_bytes, "shard %u is being split off shard %u: give that one up",
+                 plan->shard, cluster_parent(config, shard)->id);
+    else
+        snprintf(why, why_bytes, "there is no shard %u (rowan shards lists them)", plan->shard);
+    return why;
+}
+
+/* Does anybody wait for it? */
+static bool gives_up(const struct cm_plan *plan, const struct cluster_config *config)
+{
+    const struct member *member = cluster_member(config, plan->server);
+    return plan->server ? member && member->kept
+                        : shard_is_kept(config, cluster_shard(config, plan->shard));
+}
+
 bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config)
 {
     if (plan->kind == CM_PLAN_MOVE)
@@ -201,6 +223,8 @@ bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config
         return config->balance != (enum cluster_balance)plan->to;
     if (is_of_users(plan))
         return users_are_due(plan, config->users);
+    if (plan->kind == CM_PLAN_GIVE_UP)
+        return gives_up(plan, config);
     return changes_list(plan, config) || removes(plan, config);
 }
 
@@ -264,6 +288,8 @@ const char *plan_refusal(const struct cm_plan *plan, const struct cluster_config
         return worker_refusal(plan, config);
     if (plan->kind == CM_PLAN_SPLIT)
         return NULL; /* split_refusal */
+    if (plan->kind == CM_PLAN_GIVE_UP)
+        return give_up_refusal(plan, config, why, why_bytes);
     if (plan->kind == CM_PLAN_BALANCE)
         return plan->to < BALANCE_MODES ? NULL : "balancing is on, off or a dry run";
     if (is_of_users(plan))

@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 
-#include "cm/cold.h"
 #include "common/base/error.h"
 
 /* How many ids the series of `next` has: as many as lie behind it. */
@@ -75,11 +74,11 @@ int proposal_block(const struct cluster_config *config, struct cluster_config **
     return ROWAN_OK;
 }
 
-int proposal_cold(const struct cluster_config *config, const struct registrations *registrations,
+int proposal_cold(const struct cluster_config *config, struct comeback *back, bool partly,
                   struct cluster_config **out, char *why, size_t why_bytes)
 {
-    const int error = cold_start(config, registrations, out, why, why_bytes);
-    if (!error && !ids_series_is_new(config->next_client_id))
+    const int error = cold_start(config, back, partly, out, why, why_bytes);
+    if (*out && !ids_series_is_new(config->next_client_id))
         reserve_ids(*out);
     return error;
 }

@@ -9,7 +9,7 @@
 #ifndef CM_PROPOSAL_H
 #define CM_PROPOSAL_H
 
-#include "cm/registrations.h"
+#include "cm/cold.h"
 #include "cm/state.h"
 
 enum { CM_CLIENT_ID_BLOCK = 1024 /* ids reserved by one change of the configuration */ };
@@ -30,9 +30,8 @@ void proposal_why_not(const struct cluster_config *config, const uint64_t *holde
 /* proposal_may_reserve. Errors: ROWAN_ETOOMANY (no ids are left), ROWAN_ENOMEM. */
 int proposal_block(const struct cluster_config *config, struct cluster_config **out);
 
-/* All members are registered. Reserves ids if there are some left and not the first of a series. Errors:
- * those of cold_start; `why` has a sentence for each but ROWAN_ENOMEM. */
-int proposal_cold(const struct cluster_config *config, const struct registrations *registrations,
+/* cold.h. Reserves ids if there are some left and not the first of a series. */
+int proposal_cold(const struct cluster_config *config, struct comeback *back, bool partly,
                   struct cluster_config **out, char *why, size_t why_bytes);
 
 #endif

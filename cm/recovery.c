@@ -98,7 +98,10 @@ int recovery_propose(const struct recovery *recovery, const struct cm_state_opti
         return ROWAN_ENOMEM;
     base->term += RECOVERY_TERMS;
     base->next_client_id = ids_series_end(base->next_client_id);
-    error = proposal_cold(base, registrations, out, why, why_bytes);
+    struct comeback back = {0};
+    for (uint32_t i = 0; i < base->member_count; i++)
+        back.joins[back.came++] = &registrations_find(registrations, base->members[i].server)->join;
+    error = proposal_cold(base, &back, false, out, why, why_bytes);
     cluster_release(base);
     return error;
 }

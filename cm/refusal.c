@@ -110,7 +110,7 @@ const char *refusal_of(struct cm_state *state, uint32_t connection, const struct
     if (join->named || state->removed[join->server] == join->incarnation ||
         (member && member->incarnation == join->incarnation))
         return refusal_gone(config, join->server, join->incarnation);
-    if (state->here > 0 && member && !member->kept)
+    if (!manage_nobody_runs(state) && member && !member->kept)
         return refusal_restarted;
     const struct registration *other = registrations_find(&state->registered, join->server);
     if (other && other->connection != connection && other->join.incarnation != join->incarnation)

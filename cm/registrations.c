@@ -39,6 +39,16 @@ void registrations_add(struct registrations *registrations, uint32_t connection,
                                    .join = *join};
 }
 
+uint64_t registrations_since(const struct registrations *registrations)
+{
+    uint64_t since_ns = registrations->entries[0].since_ns;
+    for (uint32_t i = 1; i < registrations->count; i++) {
+        if (registrations->entries[i].since_ns < since_ns)
+            since_ns = registrations->entries[i].since_ns;
+    }
+    return since_ns;
+}
+
 bool registrations_is_current(const struct registrations *registrations,
                               const struct registration *registration)
 {

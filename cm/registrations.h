@@ -31,6 +31,9 @@ const struct registration *registrations_find(const struct registrations *regist
 void registrations_add(struct registrations *registrations, uint32_t connection,
                        const struct cm_join *join, uint64_t now_ns);
 
+/* When the first of those that wait came. There is one. */
+uint64_t registrations_since(const struct registrations *registrations);
+
 /* Does the server's last report carry this epoch? Then it was sent after the epoch began, which is when the last server
  * came or later. A server that ended before cannot have sent one. */
 bool registrations_is_current(const struct registrations *registrations,

@@ -40,6 +40,13 @@ static const struct config_key keys[] = {
     {"balance-above", CONFIG_U64 | CONFIG_LIVE, FIELD(balance_above), "30", 10, 1000, NULL,
      "per cent above the average of all from which on a server's load is lowered, until all are "
      "within 5 %"},
+    {"start-wait", CONFIG_U64 | CONFIG_LIVE, FIELD(start_wait), "30", 1, 86400, NULL,
+     "seconds that a start of all servers waits for those that are missing, from the first "
+     "arrival; "
+     "then what came whole is served (with leases only)"},
+    {"goodbye-wait", CONFIG_U64 | CONFIG_LIVE, FIELD(goodbye_wait), "10", 1, 86400, NULL,
+     "seconds that a shard waits for a server that stopped shortly after another one, rather than "
+     "be served by a single replica: all may be about to stop"},
     {"lease-ms", CONFIG_U64 | CONFIG_MADE, FIELD(lease_ms), "500", 0, CLUSTER_MAX_LEASE_MS, NULL,
      "milliseconds of the leases by which the servers of a new cluster answer clients, so that "
      "those that fail are replaced; 0: "
@@ -152,6 +159,8 @@ const char *cm_settings_apply(const struct cm_settings *settings, struct cm_stat
     options.shards = (uint32_t)settings->shards;
     options.max_shards = (uint32_t)settings->max_shards;
     options.balance_above = (uint32_t)settings->balance_above;
+    options.start_wait_ms = settings->start_wait * 1000;
+    options.goodbye_wait_ms = settings->goodbye_wait * 1000;
     options.recover = settings->recover;
     *out = options;
     return NULL;

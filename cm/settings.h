@@ -28,6 +28,7 @@ struct cm_settings {
     uint64_t shards;
     uint64_t max_shards;
     uint64_t balance_above;
+    uint64_t start_wait, goodbye_wait; /* seconds */
     uint64_t lease_ms;
     bool recover;
     uint64_t spin_us;

@@ -31,6 +31,9 @@
  *     removed (manage.c).
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
+ * S12 With leases a start waits for all members at most start-wait from the first arrival, or the last sign of one that ran. Then who reported in this registration epoch
+ *     a moment ago is here, and all others are kept members: by cold.h each shard waits on, or is served.
+ *
  *            +---------------------------------------------------------------+
  *            v                                                               |
  *   [reading] --CM_EVENT_READ--> [resting] --leads, and has a reason--> [storing]
@@ -56,6 +59,7 @@ int cm_state_create(const struct cm_state_options *options, struct cm_state **ou
     if (!state)
         return ROWAN_ENOMEM;
     state->options = *options;
+    cm_state_tune(state, options);
     state->output.actions = state->actions;
     state->output.waiting_for = state->waiting_for;
     *out = state;
@@ -76,6 +80,10 @@ void cm_state_tune(struct cm_state *state, const struct cm_state_options *option
 {
     state->options.max_shards = options->max_shards;
     state->options.balance_above = options->balance_above;
+    state->options.start_wait_ms =
+        options->start_wait_ms ? options->start_wait_ms : CM_START_WAIT_MS;
+    state->options.goodbye_wait_ms =
+        options->goodbye_wait_ms ? options->goodbye_wait_ms : CM_GOODBYE_WAIT_MS;
 }
 
 struct cluster_config *cm_state_config(const struct cm_state *state)
@@ -134,9 +142,14 @@ static void sort_servers(struct cm_state *state)
         peer->member = refusal_is_member(state->config, peer->server, peer->incarnation);
         if (peer->member) {
             state->here++;
+            if (!was_member)
+                state->goodbye_ns[peer->server] = 0; /* it is back */
+            if (waits)
+                registrations_add(&state->running, i, &last->join, state->now_ns);
             registrations_remove(&state->registered, i);
             continue;
         }
+        registrations_remove(&state->running, i);
         if (!waits &&
             !was_member) { /* another connection took its registration: it reports again */
             peer->server = 0;
@@ -220,46 +233,6 @@ static void store(struct cm_state *state, struct cluster_config *config)
     action->expected_version = state->version;
 }
 
-/* Those that a start waits for: members or, without a configuration, the servers of the options. How many. */
-static uint32_t absent(const struct cm_state *state, uint32_t *servers)
-{
-    const struct cluster_config *config = state->config;
-    const uint32_t listed = config ? config->member_count : state->options.server_count;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < listed; i++) {
-        const uint32_t server = config ? config->members[i].server : state->options.servers[i];
-        const struct registration *found = registrations_find(&state->registered, server);
-        if (!found || (state->options.recover && recovery_lacks(&state->recovery, &found->join)))
-            servers[count++] = server;
-    }
-    return count;
-}
-
-/* Does the cluster wait to be started, for the first time or again? */
-static bool awaits_start(const struct cm_state *state)
-{
-    return !state->config || (state->here == 0 && state->registered.count > 0);
-}
-
-/* When memory is short nothing is proposed; the servers' next Join tries again. */
-static struct cluster_config *propose_start(struct cm_state *state)
-{
-    struct cluster_config *config = NULL;
-    char *why = state->detail;
-    int error = 0;
-    if (state->config)
-        error =
-            proposal_cold(state->config, &state->registered, &config, why, sizeof state->detail);
-    else if (state->options.recover)
-        error = recovery_propose(&state->recovery, &state->options, &state->registered, &config,
-                                 why, sizeof state->detail);
-    else
-        config = first_place(&state->options, &state->registered);
-    if (error && error != ROWAN_ENOMEM)
-        actions_stop(state, error, why);
-    return config;
-}
-
 static struct cluster_config *propose_block(struct cm_state *state)
 {
     struct cluster_config *config = NULL;
@@ -300,16 +273,15 @@ static struct cluster_config *propose_claim(struct cm_state *state)
 /* What is due to be stored; NULL: nothing. */
 static struct cluster_config *propose(struct cm_state *state)
 {
-    uint32_t missing[CLUSTER_MAX_MEMBERS];
     if (!state->leads)
         return propose_claim(state);
     struct cluster_config *config =
         state->config && state->config->lease_ms ? manage_propose(state) : NULL; /* S11 */
     if (config)
         return config;
-    if (awaits_start(state) && absent(state, missing) == 0 &&
-        registrations_are_current(&state->registered, state->config)) /* S8 */
-        return propose_start(state);
+    config = start_propose(state);
+    if (config)
+        return config;
     return state->config && state->wanting > 0 &&
                    proposal_may_reserve(state->config, state->holders)
                ? propose_block(state)
@@ -331,7 +303,7 @@ static void advance(struct cm_state *state)
     }
 
     manage_commit(state);
-    if (state->here > 0 && !state->storing)
+    if (!manage_nobody_runs(state) && !state->storing)
         dismiss_waiting(state);
     if (state->reading || state->storing)
         return;
@@ -430,6 +402,7 @@ static void on_closed(struct cm_state *state, const struct cm_event *event)
     state->renewing -= peer->renews;
     manage_plan_forget(state, event->connection);
     registrations_remove(&state->registered, event->connection);
+    registrations_remove(&state->running, event->connection);
     state->here -= peer->member;
     *peer = (struct connection){0};
 }
@@ -469,6 +442,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     peer->member = refusal_is_member(state->config, join->server, join->incarnation);
     state->here += peer->member;
     if (peer->member) {
+        registrations_add(&state->running, event->connection, join, state->now_ns);
         actions_configuration(state, event->connection, event->tag);
         manage_joined(state, event->connection, join->formatted);
     } else {
@@ -556,10 +530,13 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
     state->started = true;
     state->rests = false;
     handlers[event->kind](state, event);
+    if (!manage_nobody_runs(state))
+        state->ended_ns = state->now_ns;
     if (!state->rests)
         advance(state);
 
-    state->output.waiting_count = awaits_start(state) ? absent(state, state->waiting_for) : 0;
+    state->output.waiting_count =
+        start_is_awaited(state) ? start_absent(state, state->waiting_for) : 0;
     state->output.registration_epoch = state->registered.epoch;
     state->output.leads = state->leads;
     state->output.cut = state->cut;

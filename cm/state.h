@@ -18,6 +18,8 @@
 enum {
     CM_MAX_DETAIL_BYTES = 255, /* of a sentence */
     CM_MAX_CONNECTIONS = 4096,
+    CM_START_WAIT_MS = 30000,
+    CM_GOODBYE_WAIT_MS = 10000,
 };
 
 struct cm_state;
@@ -30,12 +32,14 @@ struct cm_state_options {
     uint32_t servers[CLUSTER_MAX_MEMBERS]; /* each 1 to CLUSTER_MAX_SERVER, rising */
     uint32_t replicas;                     /* 1 to min(CLUSTER_MAX_REPLICAS, server_count) */
     uint32_t shards;                       /* 0 to CLUSTER_MAX_SHARDS; 0: see first.h */
-    uint32_t max_shards;    /* with so many none is split any more; 0: CLUSTER_MAX_SHARDS */
-    uint32_t balance_above; /* of balance.h, per cent; 0: BALANCE_ABOVE */
-    uint64_t incarnation;   /* of this manager: random, never 0, never given twice */
-    uint32_t lease_ms;      /* of a new cluster; 0: none, else CLUSTER_MIN_LEASE_MS to
+    uint32_t max_shards;      /* with so many none is split any more; 0: CLUSTER_MAX_SHARDS */
+    uint32_t balance_above;   /* of balance.h, per cent; 0: BALANCE_ABOVE */
+    uint64_t start_wait_ms;   /* of all members, by a cold start; 0: CM_START_WAIT_MS */
+    uint64_t goodbye_wait_ms; /* manage.c, M8; 0: CM_GOODBYE_WAIT_MS */
+    uint64_t incarnation;     /* of this manager: random, never 0, never given twice */
+    uint32_t lease_ms;        /* of a new cluster; 0: none, else CLUSTER_MIN_LEASE_MS to
                              CLUSTER_MAX_LEASE_MS */
-    uint64_t cluster;       /* random, never 0: the id if a new cluster is made */
+    uint64_t cluster;         /* random, never 0: the id if a new cluster is made */
     uint8_t secret[CLUSTER_SECRET_BYTES]; /* random, likewise */
     bool
         recover; /* the stored value is lost: made anew from what the servers stored (recovery.h) */
@@ -72,13 +76,14 @@ enum cm_plan_kind {
     CM_PLAN_USER,    /* `user` may log in, in place of who has its name */
     CM_PLAN_NO_USER, /* who has the name of `user` may not */
     CM_PLAN_LOGIN,   /* `to` 1: who has not logged in may do nothing; 0: everything */
+    CM_PLAN_GIVE_UP, /* who is away is not waited for: by `shard` or, if not 0, `server` by all; `to` 0: says what that loses */
     CM_PLAN_KINDS
 };
 
 struct cm_plan {
     enum cm_plan_kind kind;
     uint32_t server;
-    uint32_t shard; /* MOVE, WORKER, SPLIT */
+    uint32_t shard; /* MOVE, WORKER, SPLIT, GIVE_UP */
     uint32_t to;    /* MOVE, WORKER; of BALANCE: an enum cluster_balance; of SPLIT: a slot; LOGIN */
     struct user user; /* USER: every field; NO_USER: its name */
 };
@@ -158,7 +163,7 @@ struct cm_output {
 int cm_state_create(const struct cm_state_options *options, struct cm_state **out);
 void cm_state_destroy(struct cm_state *state);
 
-/* cm_state_tune: max_shards and balance_above of `options` holds from now on. Between two steps. */
+/* cm_state_tune: max_shards, balance_above and the waits of `options` holds from now on. Between two steps. */
 void cm_state_tune(struct cm_state *state, const struct cm_state_options *options);
 
 const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_event *event);

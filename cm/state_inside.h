@@ -4,6 +4,7 @@
 
 #include "cm/balance.h"
 #include "cm/claim.h"
+#include "cm/comeback.h"
 #include "cm/lease.h"
 #include "cm/recovery.h"
 #include "cm/registrations.h"
@@ -70,10 +71,10 @@ struct cm_state {
     uint64_t
         failed_term; /* of the configuration that no failover is possible from, which was logged; 0: none */
 
+    /* By server, when a process of it that is not back said that it leaves; 0: none did. And when the last one did. */
+    uint64_t goodbye_ns[CLUSTER_MAX_SERVER + 1], goodbyes_ns;
     uint64_t asked_ns; /* when the last READ or STORE was asked for */
     bool looks;        /* since the last look for members and replicas to add the clock was read */
-    uint64_t
-        waits_term; /* of the configuration in which it was logged that a kept member waits; 0: none */
     struct fills fills;
     struct loads loads;
     struct balance balance;
@@ -87,7 +88,9 @@ struct cm_state {
     uint32_t id_turn;         /* the connection to serve first, so that all get their turn */
     struct recovery recovery;
     struct registrations registered; /* S6: servers that wait for a configuration that names them */
+    struct registrations running;    /* the last reports of members, and their connections */
     uint32_t here;                   /* connections of members */
+    uint64_t ended_ns;               /* some member ran until then */
     /* S9: by server, the incarnation that said last that it is formatted; 0: none */
     uint64_t holders[CLUSTER_MAX_SERVER + 1];
     uint64_t warned_term; /* of the configuration whose unformatted servers were named; 0: none */
@@ -145,6 +148,16 @@ void leader_tick(struct cm_state *state);
 /* The connection's server is none that this manager knows any more, and is told why. */
 void leader_dismiss(struct cm_state *state, uint32_t connection, const char *detail);
 
+/* --- start.c --- */
+
+/* Does the cluster wait to be started, for the first time or again? start_absent: those that it waits for: members or, without a
+ * configuration, the servers of the options. How many. */
+bool start_is_awaited(const struct cm_state *state);
+uint32_t start_absent(const struct cm_state *state, uint32_t *servers);
+
+/* NULL: it is not due. */
+struct cluster_config *start_propose(struct cm_state *state);
+
 /* --- manage.c: what is done in time where the configuration in force has leases: grants, takes over from another manager,
  * removes members that are silent, commits, adds members and replicas. Without leases it only answers renewals with no --- */
 
@@ -169,6 +182,15 @@ void manage_joined(struct cm_state *state, uint32_t connection, bool serves);
 /* `before` (NULL: none) was in force, what is in force now was stored since. True: it removed or added members or replicas, and
  * the log tells of it. */
 bool manage_installed(struct cm_state *state, const struct cluster_config *before);
+
+/* Does every member, and who waits, read a configuration that is mixed (cluster.h)? */
+bool state_reads_mixed(const struct cm_state *state);
+
+/* No member runs, as far as is known: none reported, or, with leases, all that did are silent. */
+bool manage_nobody_runs(const struct cm_state *state);
+
+/* Who is back, or runs, and who is given up. `all`: every member counts as kept. False: wait, somebody is about to report anew. */
+bool manage_find_back(struct cm_state *state, struct comeback *back, bool all);
 
 /* After each event: logs who is silent, and commits if it may. */
 void manage_commit(struct cm_state *state);

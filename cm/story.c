@@ -109,6 +109,41 @@ bool story_of_failover(const struct cluster_config *before, const struct cluster
     return true;
 }
 
+static uint32_t count_waiting(const struct cluster_config *config, uint32_t *first)
+{
+    uint32_t count = 0;
+    for (uint32_t i = config ? config->served_count : 0; i > 0; i--) {
+        if (!shard_is_kept(config, &config->shards[i - 1]))
+            continue;
+        *first = config->shards[i - 1].id;
+        count++;
+    }
+    return count;
+}
+
+bool story_of_waiting(const struct cluster_config *before, const struct cluster_config *after,
+                      char *out, size_t bytes)
+{
+    uint32_t first = 0, unused;
+    const uint32_t count = count_waiting(after, &first);
+    if (count == 0 || count == count_waiting(before, &unused))
+        return false;
+    size_t at = (size_t)snprintf(
+        out, bytes, "%u shards, the first of them %u, are not served: they wait for server", count,
+        first);
+    const char *separator = " ";
+    for (uint32_t i = 0; i < after->member_count && at < bytes; i++) {
+        if (!after->members[i].kept)
+            continue;
+        at += (size_t)snprintf(out + at, bytes - at, "%s%u", separator, after->members[i].server);
+        separator = ", ";
+    }
+    if (at < bytes)
+        snprintf(out + at, bytes - at,
+                 " to come back with its data; rowan give-up goes on without them");
+    return true;
+}
+
 /* The process is a member in both. */
 static bool stays(const struct cluster_config *before, const struct cluster_config *after,
                   uint32_t server)

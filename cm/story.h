@@ -19,6 +19,10 @@ bool story_of_replicas(const struct cluster_config *before, const struct cluster
 bool story_of_failover(const struct cluster_config *before, const struct cluster_config *after,
                        char *out, size_t bytes);
 
+/* Shards that nobody serves, and for whom they wait, as a sentence. False: as many as in `before` (NULL: none). */
+bool story_of_waiting(const struct cluster_config *before, const struct cluster_config *after,
+                      char *out, size_t bytes);
+
 struct story_fill {
     uint32_t joined;  /* servers that are members now, or again */
     char servers[80]; /* the first of them: "3,4" */

@@ -15,7 +15,7 @@
 /* X(name, what --version calls it, lowest, highest) */
 #define VERSION_TABLE(X)                                                                           \
     X(MESSAGES, "messages", MESSAGE_LAYOUT_LOWEST, MESSAGE_LAYOUT)                                 \
-    X(CONFIGURATION, "configuration", 1, 3)                                                        \
+    X(CONFIGURATION, "configuration", 1, 4)                                                        \
     X(COORDINATION, "coordination file", 1, 1)                                                     \
     X(PM, "PM", 8, 8)                                                                              \
     X(SHM, "shm", 5, 6)                                                                            \
@@ -30,8 +30,12 @@ enum { VERSION_TABLE(VERSION_ENUMERATORS) };
 /* The first that knows a tap of the PM. */
 enum { VERSION_SHM_TAP = 6 };
 
-/* The first that know leases; users. */
-enum { VERSION_CONFIGURATION_LEASES = 2, VERSION_CONFIGURATION_USERS = 3 };
+/* The first that know leases; users; a shard of whose full replicas some are kept, and others run. */
+enum {
+    VERSION_CONFIGURATION_LEASES = 2,
+    VERSION_CONFIGURATION_USERS = 3,
+    VERSION_CONFIGURATION_MIXED = 4,
+};
 
 #define VERSION_RANGE(name)                                                                        \
     ((struct version_range){VERSION_##name##_LOWEST, VERSION_##name##_HIGHEST})

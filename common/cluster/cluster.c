@@ -4,7 +4,7 @@
  *  K1 members rise by server, shards by first slot, by_id by shard id; so lookups are searches.
  *  K2 shards cover every slot exactly once; shard_of_slot agrees with them.
  *  K3 every server that a shard names is a member, and none is named twice in one shard.
- *  K4 a shard names a kept member only as a full replica, and then all its full replicas are kept ones.
+ *  K4 a shard names a kept member only as a full replica, and then its primary is a kept one.
  *  K5 nothing in it changes any more but the count of references.
  *  K6 rows of shards that are split, or were, stand behind the served ones; children have the replicas of their parent.
  */
@@ -115,10 +115,18 @@ static bool servers_are_right(const struct cluster_config *config, const struct 
     for (uint32_t i = 0; i < all; i++) {
         const struct member *member = cluster_member(config, servers[i]);
         if (!member || has(servers, i, servers[i]) ||
-            member->kept != (i < full && shard_is_kept(config, shard)))
+            (member->kept && (i >= full || !shard_is_kept(config, shard))))
             return false;
     }
     return true;
+}
+
+static bool is_mixed(const struct cluster_config *config, const struct shard *shard)
+{
+    bool runs = false;
+    for (uint32_t i = 0; i < shard->backup_count && !runs; i++)
+        runs = !cluster_member(config, shard->backups[i])->kept;
+    return runs && shard_is_kept(config, shard);
 }
 
 static bool move_is_right(const struct shard *shard)
@@ -228,9 +236,11 @@ int cluster_finish(struct cluster_config *config)
 
     uint32_t next_slot = 0;
     config->served_count = 0;
+    config->mixed = false;
     for (uint32_t i = 0; i < config->shard_count; i++) {
         if (!shard_is_right(config, &config->shards[i], next_slot))
             return ROWAN_EFORMAT;
+        config->mixed = config->mixed || is_mixed(config, &config->shards[i]);
         if (config->shards[i].split != SPLIT_NONE)
             continue;
         if (config->served_count++ != i) /* K6 */
@@ -329,7 +339,7 @@ const struct shard *cluster_shard(const struct cluster_config *config, uint32_t 
 
 bool shard_is_kept(const struct cluster_config *config, const struct shard *shard)
 {
-    return cluster_member(config, shard->primary)->kept; /* K4 */
+    return shard->waits || cluster_member(config, shard->primary)->kept; /* K4 */
 }
 
 const struct shard *cluster_parent(const struct cluster_config *config, const struct shard *shard)

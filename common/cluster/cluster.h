@@ -33,7 +33,7 @@ struct member {
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1]; /* of the process on the fabric; not empty, no
                                                     control characters */
     bool
-        kept; /* it failed, and is a member only for shards whose full replicas all did; with leases only */
+        kept; /* it does not run, and is a member only for shards that wait for it; with leases only */
 };
 
 /* Every field as above. */
@@ -50,8 +50,8 @@ enum shard_split {
     SPLIT_ENDED, /* no server holds it any more, once that is committed; then the row goes */
 };
 
-/* A contiguous range of slots and who holds it. All servers named here are members. Either all full replicas are kept
- * ones, and nobody serves the shard, or none is; no kept one is filling. */
+/* A contiguous range of slots and who holds it. All servers named here are members. If a full replica is a kept one, the
+ * primary is, and nobody serves the shard; no kept one is filling. */
 struct shard {
     enum shard_split split;
     uint16_t id;                    /* no two shards have the same */
@@ -67,6 +67,7 @@ struct shard {
                 1]; /* receive writes, are no replicas yet; no more than fit beside the backups */
     uint32_t move_from,
         move_to; /* two of these servers: once the second is full, the first leaves; 0: none */
+    bool waits;  /* in what clients get of a configuration that is mixed: it is kept */
     bool
         possibly_incomplete; /* acknowledged writes may be missing: at a cold start no replica was whole */
 };
@@ -101,7 +102,8 @@ struct cluster_config {
     struct member *members; /* by rising server */
     struct shard *shards;   /* first the served ones by rising first_slot: they cover every slot */
     uint32_t served_count;
-    uint16_t *by_id;                    /* positions in shards, by rising id */
+    bool mixed;      /* of some shard a full replica is kept, and another one is not */
+    uint16_t *by_id; /* positions in shards, by rising id */
     uint16_t shard_of_slot[SLOT_COUNT]; /* position in shards */
     _Atomic uint32_t references;
 };
@@ -159,7 +161,7 @@ const struct shard *cluster_parent(const struct cluster_config *config, const st
 /* False: it may be no member; if it is one, it is drained. */
 bool cluster_wants(const struct cluster_config *config, uint32_t server);
 
-/* True if nobody serves the shard until its servers are started again. */
+/* True if nobody serves the shard until those of its servers that are kept are back, or not waited for any more. */
 bool shard_is_kept(const struct cluster_config *config, const struct shard *shard);
 
 /* True if `server` is a full backup of the shard; if it fills. */

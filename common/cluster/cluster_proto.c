@@ -26,9 +26,10 @@ static void part_scalars(struct config_part *part, const struct cluster_config *
                          bool with_secret)
 {
     rowan__configuration__init(&part->configuration);
-    part->configuration.format = with_secret && config->users ? VERSION_CONFIGURATION_USERS
-                                 : config->lease_ms           ? VERSION_CONFIGURATION_LEASES
-                                                              : VERSION_CONFIGURATION_LOWEST;
+    part->configuration.format = with_secret && config->mixed   ? VERSION_CONFIGURATION_MIXED
+                                 : with_secret && config->users ? VERSION_CONFIGURATION_USERS
+                                 : config->lease_ms             ? VERSION_CONFIGURATION_LEASES
+                                                                : VERSION_CONFIGURATION_LOWEST;
     part->configuration.login_required = with_secret && config->users && config->users->required;
     part->configuration.term = config->term;
     part->configuration.cluster = config->cluster;
@@ -46,21 +47,27 @@ static void part_scalars(struct config_part *part, const struct cluster_config *
         part->configuration.secret = control_bytes(config->secret, sizeof config->secret);
 }
 
-static void part_member(struct config_part *part, const struct member *member)
+/* Clients of any version read a configuration that is mixed: as one in which nobody is kept, and shards wait. */
+static bool tells_kept(const struct cluster_config *config, bool with_secret)
+{
+    return with_secret || !config->mixed;
+}
+
+static void part_member(struct config_part *part, const struct member *member, bool tells)
 {
     rowan__configuration__init(&part->configuration);
     rowan__member__init(&part->member);
     part->member.server = member->server;
     part->member.incarnation = member->incarnation;
     part->member.workers = member->workers;
-    part->member.kept = member->kept;
+    part->member.kept = member->kept && tells;
     part->member.address = (char *)(uintptr_t)member->address;
     part->members[0] = &part->member;
     part->configuration.members = part->members;
     part->configuration.n_members = 1;
 }
 
-static void part_shard(struct config_part *part, const struct shard *shard)
+static void part_shard(struct config_part *part, const struct shard *shard, bool waits)
 {
     rowan__configuration__init(&part->configuration);
     rowan__shard__init(&part->shard);
@@ -78,6 +85,7 @@ static void part_shard(struct config_part *part, const struct shard *shard)
     part->shard.move_from = shard->move_from;
     part->shard.move_to = shard->move_to;
     part->shard.split = (Rowan__Shard__Split)shard->split;
+    part->shard.waits = waits;
     part->shards[0] = &part->shard;
     part->configuration.shards = part->shards;
     part->configuration.n_shards = 1;
@@ -141,9 +149,11 @@ static void part_at(struct config_part *part, const struct cluster_config *confi
     if (index == 0)
         part_scalars(part, config, with_secret);
     else if (index <= config->member_count)
-        part_member(part, &config->members[index - 1]);
+        part_member(part, &config->members[index - 1], tells_kept(config, with_secret));
     else if (index <= config->member_count + config->shard_count)
-        part_shard(part, &config->shards[index - 1 - config->member_count]);
+        part_shard(part, &config->shards[index - 1 - config->member_count],
+                   !tells_kept(config, with_secret) &&
+                       shard_is_kept(config, &config->shards[index - 1 - config->member_count]));
     else
         part_user(part,
                   &config->users->list[index - 1 - config->member_count - config->shard_count]);
@@ -207,6 +217,7 @@ static int decode_shard(const Rowan__Shard *from, struct shard *shard)
     shard->move_from = from->move_from;
     shard->move_to = from->move_to;
     shard->split = (enum shard_split)from->split;
+    shard->waits = from->waits;
     for (size_t i = 0; i < from->n_backups; i++)
         shard->backups[i] = from->backups[i];
     for (size_t i = 0; i < from->n_filling; i++)

@@ -35,16 +35,20 @@ static void join(struct control *control)
     body.data_cluster = control->data.cluster;
     const struct damage *damage = &control->verify.damage;
     Rowan__DamagedShard rows[DAMAGE_MAX_SHARDS], *damaged[DAMAGE_MAX_SHARDS];
-    for (uint32_t i = 0; i < damage->count; i++) {
+    /* Of a run it is told by `possibly_incomplete` (control_open.c, invariant 5), as long as it lasts. */
+    const uint32_t damages = control->config ? 0 : damage->count;
+    for (uint32_t i = 0; i < damages; i++) {
         rows[i] = (Rowan__DamagedShard)ROWAN__DAMAGED_SHARD__INIT;
         rows[i].shard = damage->shards[i].shard;
         rows[i].first_slot = damage->shards[i].first_slot;
         rows[i].last_slot = damage->shards[i].last_slot;
         damaged[i] = &rows[i];
     }
-    body.n_damaged = damage->count;
+    body.n_damaged = damages;
     body.damaged = damaged;
-    body.possibly_incomplete = control->data.possibly_incomplete || damage->all;
+    body.possibly_incomplete =
+        control->data.possibly_incomplete || (damage->all && !control->config);
+    body.torn = control->verify.torn && !control->config;
     body.named = control_config_known(control) != NULL;
     body.known_term = body.named ? control_config_known(control)->term : 0;
     body.formatted = control->config != NULL;

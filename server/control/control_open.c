@@ -10,7 +10,7 @@
  *  3. No peer is admitted before the zone is open, and every digest role has its shards before it
  *     sees the first segment: no entry can land for a shard that nobody here knows (design, H16).
  *  4. A run on possibly incomplete data says so in its record until all its shards are reconciled, so
- *     that a run after a crash knows it, too.
+ *     that a run after a crash knows it, too. One that nobody serves yet is not reconciled.
  *  5. Where damage is found and the shard is this server's all the same, no replica is whole: its data are possibly
  *     incomplete. That is in the record of the last run before the damaged places become void: until then the next
  *     start finds them, too.
@@ -234,7 +234,8 @@ static bool is_reconciled(const struct control *control)
 {
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
         struct shard_state *shard = control->shards[i];
-        if (shard && (atomic_load_explicit(&shard->commit, memory_order_relaxed) <
+        if (shard && (shard_is_kept(control->config, &control->config->shards[i]) ||
+                      atomic_load_explicit(&shard->commit, memory_order_relaxed) <
                           version_make(shard->epoch, 0) ||
                       atomic_load_explicit(&shard->missing, memory_order_relaxed)))
             return false;
@@ -259,6 +260,7 @@ static void record_reconciliation(struct control *control, uint64_t *wake_ns)
     if (error)
         server_fail(control->common, error, "the run record cannot be written");
     atomic_store_explicit(&control->common->possibly_incomplete, false, memory_order_release);
+    control_config_report(control); /* its replicas count as whole again (cm/comeback.h) */
 }
 
 /* --- serving --- */

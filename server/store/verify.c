@@ -54,7 +54,9 @@ static void found_place(void *context, uint32_t position)
     struct entry_header header;
     const uint8_t *key;
     uint32_t bytes;
-    if (position < verify->claimed)
+    if (!verify->committed)
+        verify->torn = true;
+    if (!verify->committed || position < verify->claimed)
         return;
     add(verify, (uint64_t)(at - verify->pm->base));
     const bool sound =
@@ -68,18 +70,23 @@ static void found_place(void *context, uint32_t position)
         verify->claimed = position + bytes;
 }
 
-/* Is the segment COMMITTED? A checkpoint's is not of interest: a start that does not find it whole does without it. */
-static bool is_committed(const struct verify *verify, uint64_t segment)
+/* Is the segment COMMITTED, or, as long as nothing is found torn, another one with entries? A checkpoint's is not of interest: a
+ * start that does not find it whole does without it. */
+static bool is_read(struct verify *verify, uint64_t segment)
 {
     uint64_t words[2];
     struct segment_meta meta;
-    return metas_choose(verify->pm, &verify->geometry, segment, words, &meta) != METAS_DAMAGED &&
-           meta.state == SEGMENT_COMMITTED && meta.owner != OWNER_CHECKPOINT;
+    if (metas_choose(verify->pm, &verify->geometry, segment, words, &meta) == METAS_DAMAGED ||
+        meta.owner == OWNER_CHECKPOINT)
+        return false;
+    verify->committed = meta.state == SEGMENT_COMMITTED;
+    return verify->committed ||
+           (!verify->torn && (meta.state == SEGMENT_USING || meta.state == SEGMENT_USED));
 }
 
 static bool enter(struct verify *verify)
 {
-    while (verify->segment < verify->block.segments && !is_committed(verify, verify->segment))
+    while (verify->segment < verify->block.segments && !is_read(verify, verify->segment))
         verify->segment++;
     if (verify->segment == verify->block.segments)
         return false;

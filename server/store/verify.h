@@ -3,8 +3,8 @@
  *
  * Damage is what is neither zero nor whole in a COMMITTED segment (torn.h), and a row of the replica table that no copy
  * tells any more. Damage in other segments looks like what a crash left torn; but what lies there is above what the
- * replica table calls settled, and log reconciliation misses it (exceptions: G4 in control_commit.c). Meta words and the
- * superblock are left to the open of the store.
+ * replica table calls settled, and log reconciliation misses it (exceptions: G4 in control_commit.c): that there is some is
+ * told, as another replica may have all. Meta words and the superblock are left to the open of the store.
  */
 #ifndef SERVER_VERIFY_H
 #define SERVER_VERIFY_H
@@ -17,14 +17,15 @@ struct verify {
     struct superblock block;
     struct store_geometry geometry;
     struct entry_format format;
-    uint64_t segment; /* the next, or the present one */
-    bool inside;
+    uint64_t segment;       /* the next, or the present one */
+    bool inside, committed; /* that one is COMMITTED */
     struct entry_scan scan;
     uint32_t
         claimed; /* up to there the present segment has what an entry that was found damaged says to be its own */
 
     /* The result. */
     struct damage damage;
+    bool torn;                     /* something in another segment is neither zero nor whole */
     uint64_t places, first_offset; /* in the map */
 };
 

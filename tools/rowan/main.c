@@ -23,6 +23,7 @@ static const struct config_key keys[] = {
     {"wait", CONFIG_BOOL, FIELD(wait), "no", 0, 0, NULL,
      "drain, move, split: until that is over; shards: until each has all its replicas and is "
      "served; with progress on standard error"},
+    {"yes", CONFIG_BOOL, FIELD(yes), "no", 0, 0, NULL, "give-up: without a question"},
     {"interval", CONFIG_STRING, FIELD(interval), "1", 0, 0, NULL,
      "top: seconds from one frame to the next, from 0.1 on"},
     {"frames", CONFIG_U64, FIELD(frames), "0", 0, UINT64_C(1) << 40, NULL,
@@ -49,6 +50,7 @@ static const struct config_spec spec = {
         "  remove ID       takes out a server that holds nothing, or does not run\n"
         "  move SHARD FROM TO   a replica, with the lead if FROM has it\n"
         "  split SHARD [SLOT]   in two, at SLOT, or where that halves its load\n"
+        "  give-up shard|server ID   who is away is not waited for any more: says what that loses\n"
         "  balance on|off|dry-run   whether shards move by their load; at first they do\n"
         "  set             settings that change while servers and managers run\n"
         "  set [ID|manager] KEY=VALUE   one of them, until the next start, of a server, all "
@@ -60,7 +62,8 @@ static const struct config_spec spec = {
     .positional =
         "get KEY | put KEY VALUE | put KEY --value-file FILE | del KEY | status | shards "
         "| top | slow | trace KEY | verify | add ID | drain ID | remove ID | move SHARD FROM TO "
-        "| split SHARD [SLOT] | balance on|off|dry-run | set [WHOM] [KEY=VALUE] | user ... "
+        "| split SHARD [SLOT] | give-up shard|server ID | balance on|off|dry-run | set [WHOM] "
+        "[KEY=VALUE] | user ... "
         "| login required|open",
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],
@@ -80,9 +83,10 @@ static const struct command commands[] = {
     {"add", 2, 0, command_plan},        {"drain", 2, 0, command_plan},
     {"remove", 2, 0, command_plan},     {"move", 4, 0, command_move},
     {"balance", 2, 0, command_balance}, {"split", 2, 1, command_split},
-    {"user", 2, 4, command_user},       {"login", 2, 0, command_login},
-    {"set", 1, 2, command_set},         {"top", 1, 0, command_top},
-    {"slow", 1, 0, command_slow},       {"trace", 2, 0, command_trace},
+    {"give-up", 3, 0, command_give_up}, {"user", 2, 4, command_user},
+    {"login", 2, 0, command_login},     {"set", 1, 2, command_set},
+    {"top", 1, 0, command_top},         {"slow", 1, 0, command_slow},
+    {"trace", 2, 0, command_trace},
 };
 
 uint64_t command_open_ms(const struct rowan_settings *settings)

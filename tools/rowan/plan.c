@@ -1,6 +1,7 @@
-/* add, drain, remove, move, split, balance: what an operator wants. The manager stores it; what it takes happens by itself. */
+/* add, drain, remove, move, split, give-up, balance: what an operator wants. The manager stores it; what it takes happens by itself. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
@@ -209,6 +210,60 @@ int command_split(const struct rowan_settings *settings, char **words)
         (words[2] && (!parse_number(words[2], SLOT_COUNT - 1, &plan.to) || plan.to == 0)))
         return tool_usage("a shard is named by its number, and a slot is from 1 to 16383");
     return command_carry_out(settings, words[0], &plan, is_splitting, print_split);
+}
+
+/* --- what nobody waits for any more --- */
+
+static int print_waiting(const struct cluster_config *config, const Rowan__Plan *plan, bool json)
+{
+    uint32_t waiting = 0;
+    for (uint32_t i = 0; i < config->served_count; i++)
+        waiting += shard_is_kept(config, &config->shards[i]);
+    if (json)
+        return tool_print_json(
+            json_pack("{s:I, s:i}", "term", (json_int_t)config->term, "waiting", waiting));
+    printf("%s %u is not waited for; %u of %u shards wait for servers that are away\n",
+           plan->server ? "server" : "shard", plan->server ? plan->server : plan->shard, waiting,
+           config->served_count);
+    return 0;
+}
+
+/* Says what is lost; true: whoever sits there wants that, or nothing is. */
+static bool confirm(const struct rowan_settings *settings, const Rowan__Plan *plan)
+{
+    const Rowan__ControlMessage message =
+        CONTROL_MESSAGE(PLAN, plan, (Rowan__Plan *)(uintptr_t)plan);
+    struct admin *admin;
+    char why[256], answer[8] = "";
+    if (command_connect(settings, "give-up", &admin, NULL))
+        return false;
+    const int error = admin_ask(admin, &message, settings->timeout_ms * NS_PER_MS, why, NULL);
+    admin_close(admin);
+    if (!error)
+        return true;
+    tool_say("give-up: %s", error == ROWAN_EREFUSED ? why : error_sentence(error));
+    if (error != ROWAN_EREFUSED || settings->json || !isatty(STDIN_FILENO)) {
+        tool_say("give-up: nothing was given up; --yes does it without a question");
+        return false;
+    }
+    fprintf(stderr, "give-up: type yes to go on: ");
+    return fgets(answer, sizeof answer, stdin) && strcmp(answer, "yes\n") == 0;
+}
+
+int command_give_up(const struct rowan_settings *settings, char **words)
+{
+    Rowan__Plan plan = ROWAN__PLAN__INIT;
+    const bool server = strcmp(words[1], "server") == 0;
+    plan.kind = ROWAN__PLAN__KIND__GIVE_UP;
+    if ((!server && strcmp(words[1], "shard") != 0) ||
+        !parse_number(words[2], server ? CLUSTER_MAX_SERVER : CLUSTER_MAX_SHARDS - 1,
+                      server ? &plan.server : &plan.shard) ||
+        (server && plan.server == 0) || settings->wait)
+        return tool_usage("give-up is followed by shard or server and its number");
+    if (!settings->yes && !confirm(settings, &plan))
+        return EXIT_FAILED;
+    plan.to = 1;
+    return command_carry_out(settings, words[0], &plan, NULL, print_waiting);
 }
 
 /* --- balancing --- */

@@ -13,6 +13,7 @@ struct rowan_settings {
     uint64_t frames;        /* 0: without end */
     bool json;
     bool wait;
+    bool yes;
 };
 
 /* A command, whose name is words[0]. Returns the program's exit code. */
@@ -26,8 +27,9 @@ command_function command_trace;                                              /* 
 command_function command_top;                                                /* top.c */
 command_function command_verify;                                             /* verify.c */
 command_function command_set;                                                /* set.c */
-command_function command_plan, command_move, command_split, command_balance; /* plan.c */
-command_function command_user, command_login;                                /* users.c */
+command_function command_plan, command_move, command_split, command_give_up, /* plan.c */
+    command_balance;
+command_function command_user, command_login; /* users.c */
 /* Has the manager store it, and if `wait` sees it through; then has `print`, if not NULL, tell it. An exit code. under_way: is it
  * still? If so `line`, of COMMAND_LINE_BYTES, says how far; NULL: there is nothing to wait for. */
 enum { COMMAND_LINE_BYTES = 96 };

@@ -70,7 +70,7 @@ TEST(one_with_whole_data_leads_its_shards_again_and_the_others_leave)
     assert_true(row->epoch == 8 && row->primary == 3 && row->backup_count == 0);
     assert_true(row->filling_count == 1 && row->filling[0] == 1 && !row->possibly_incomplete);
     row = &config->shards[1];
-    assert_true(row->epoch == 8 && row->primary == 3 && row->worker == 1);
+    assert_true(row->epoch == 8 && row->primary == 3 && row->worker == 0);
     assert_true(row->filling_count == 1 && row->filling[0] == 1);
     assert_true(config->shards[2].epoch == 8 && config->shards[2].filling[0] == 3);
     cluster_release(config);
@@ -101,6 +101,107 @@ TEST(several_that_come_back_are_replicas_together_and_the_primary_stays)
     assert_true(row->primary == 2 && row->backup_count == 1 && row->backups[0] == 3);
     assert_false(row->possibly_incomplete);
     assert_false(cluster_member(config, 4)->kept);
+    cluster_release(config);
+    cluster_release(old);
+}
+
+/* Another one may still bring the whole, or what it lacks. */
+TEST(one_in_doubt_runs_beside_a_shard_that_waits_and_one_that_is_torn_or_empty_does_not)
+{
+    struct cluster_config *old = make();
+    struct comeback comeback = {.mixes = true, .came = 1, .joins = {back(2)}};
+    joins[2].possibly_incomplete = true;
+    comeback_admit(&comeback, old);
+    assert_int_equal(comeback.count, 1);
+    struct cluster_config *config = cluster_copy(old), *next;
+    comeback_apply(&comeback, old, config);
+    assert_false(cluster_member(cluster_finished(config), 2)->kept);
+    const struct shard *row = &config->shards[0];
+    assert_true(row->primary == 3 && row->backup_count == 2 && row->epoch == 8 && config->mixed);
+    assert_memory_equal(&config->shards[1], &old->shards[1], sizeof old->shards[1]);
+
+    /* 3 comes whole: 2 counts no more. Or 3 and 4 bring no more than 2 has. */
+    struct comeback later = {.mixes = true, .present = 1, .run = {&joins[2]}, .over = true};
+    assert_false(comeback_is_due(&later, config)); /* it is in doubt: no time makes it whole */
+    for (uint32_t whole = 0; whole < 2; whole++) {
+        later.came = 2;
+        later.joins[0] = back(3);
+        later.joins[1] = back(4);
+        joins[4].possibly_incomplete = joins[3].possibly_incomplete = !whole;
+        comeback_admit(&later, config);
+        assert_int_equal(later.count, 2);
+        next = cluster_copy(config);
+        comeback_apply(&later, config, next);
+        row = &cluster_finished(next)->shards[0];
+        assert_int_equal(row->backup_count, whole ? 1 : 2);
+        assert_int_equal(shard_is_full_at(row, 2), !whole);
+        assert_int_equal(row->possibly_incomplete, !whole);
+        cluster_release(next);
+    }
+
+    joins[3].torn = true;
+    struct comeback torn = {.mixes = true, .came = 1, .joins = {&joins[3]}};
+    joins[3].possibly_incomplete = false;
+    comeback_admit(&torn, old);
+    assert_int_equal(torn.count, 0); /* of shard 0 there may be more; shard 1 waits with it */
+    cluster_release(config);
+    cluster_release(old);
+}
+
+TEST(who_is_kept_is_waited_for_beside_one_that_runs_whole_until_that_is_over)
+{
+    struct cluster_config *old = make(), *config;
+    old->members[2].kept = false; /* 3 runs, and waits for 2 and 4 */
+    old->shards[0].primary = 3;
+    old->shards[0].backups[0] = 2;
+    assert_int_equal(cluster_finish(old), ROWAN_EFORMAT); /* K4: 3 would serve it */
+    comeback_keep(old, &old->shards[0]);
+    cluster_finished(old);
+    assert_true(old->mixed && shard_is_kept(old, &old->shards[0]));
+    struct comeback comeback = {.mixes = true, .present = 1, .run = {back(3)}};
+    assert_false(comeback_is_due(&comeback, old));
+    comeback.over = true;
+    config = cluster_copy(old);
+    comeback_apply(&comeback, old, config);
+    const struct shard *row = &config->shards[0];
+    assert_true(row->primary == 3 && row->backup_count == 0 && row->epoch == 8);
+    cluster_release(config);
+
+    comeback = (struct comeback){.came = 1, .joins = {back(2)}, .present = 1, .run = {&joins[3]}};
+    comeback_admit(&comeback, old);
+    config = cluster_copy(old);
+    comeback_apply(&comeback, old, config);
+    row = &config->shards[0];
+    assert_true(row->primary == 2 && row->backup_count == 1 && row->backups[0] == 3);
+    cluster_release(config);
+    cluster_release(old);
+}
+
+TEST(who_is_given_up_is_not_waited_for)
+{
+    struct cluster_config *old = make(), *config;
+    struct comeback comeback = {.came = 1, .joins = {back(2)}};
+    joins[2].data_cluster = 0;
+    comeback.given_shard = 2; /* another shard */
+    comeback_admit(&comeback, old);
+    assert_int_equal(comeback.count, 0);
+    comeback.given_shard = 1;
+    comeback_admit(&comeback, old);
+    assert_int_equal(comeback.count, 1);
+    config = cluster_copy(old);
+    comeback_apply(&comeback, old, config);
+    const struct shard *row = &config->shards[0];
+    assert_true(row->primary == 2 && row->backup_count == 0 && row->possibly_incomplete);
+    cluster_release(config);
+
+    /* A server leaves what waits for others, too, and stays where it is the only one. */
+    comeback = (struct comeback){.given_server = 3};
+    config = cluster_copy(old);
+    comeback_apply(&comeback, old, config);
+    row = &cluster_finished(config)->shards[0];
+    assert_true(row->primary == 2 && row->backup_count == 1 && row->backups[0] == 4);
+    assert_int_equal(config->shards[1].primary, 3);
+    assert_false(comeback_is_due(&comeback, config));
     cluster_release(config);
     cluster_release(old);
 }
@@ -155,6 +256,97 @@ TEST(a_shard_that_all_bring_in_doubt_is_marked)
     old->shards[0].epoch = CLUSTER_MAX_EPOCH;
     assert_int_equal(admitted(old, 0x1c).count, 0);
     cluster_release(old);
+}
+
+/* --- a start of all --- */
+
+/* All have stopped; these come, a process of each that says as much as joins[] has of it, and report until then. */
+static void report_until(struct world *world, uint32_t servers, uint64_t until_ns)
+{
+    for (; world->now_ns < until_ns; world_round(world, world->now_ns + LEASE / 4)) {
+        for (uint32_t server = 1; server <= SERVERS; server++) {
+            joins[server].registration_epoch = world->connections[server].registration_epoch;
+            if (servers >> server & 1 && !world->storing)
+                world_join(world, server, 7, &joins[server]);
+        }
+        world_settle(world);
+    }
+}
+
+static struct world *stopped_cluster(void)
+{
+    struct world *world = committed_cluster();
+    world_format_all(world, SERVERS);
+    world_have_clients(world);
+    world_close_all(world, SERVERS);
+    for (uint32_t server = 1; server <= SERVERS; server++)
+        joins[server] = world_rejoin_of(world, server, 1);
+    return world;
+}
+
+#define START_WAIT (CM_START_WAIT_MS * NS_PER_MS)
+
+TEST(a_start_waits_for_all_for_a_while_and_serves_what_came_whole_then)
+{
+    struct world *world = stopped_cluster();
+    const uint64_t before = term(world), since_ns = world->now_ns;
+    report_until(world, FIRST_TWO, since_ns + START_WAIT - LEASE);
+    assert_int_equal(term(world), before);
+    report_until(world, FIRST_TWO, since_ns + START_WAIT + LEASE);
+    const struct cluster_config *config = cm_state_config(world->state);
+    assert_int_equal(config->member_count, 2); /* nothing waits for the third */
+    for (uint32_t i = 0; i < config->shard_count; i++)
+        assert_true(config->shards[i].backup_count == 1 && !config->shards[i].possibly_incomplete);
+    assert_int_equal(world_store->cold_starts, 1);
+}
+
+TEST(a_start_with_one_that_is_torn_waits_as_long_again)
+{
+    struct world *world = stopped_cluster();
+    const uint64_t since_ns = world->now_ns;
+    joins[1].torn = joins[2].torn = true;
+    report_until(world, FIRST_TWO, since_ns + START_WAIT + LEASE);
+    const struct cluster_config *config = cm_state_config(world->state);
+    assert_true(config->members[0].kept && config->members[1].kept && config->members[2].kept);
+    assert_non_null(world_warning(world, "shards_wait"));
+    report_until(world, FIRST_TWO, since_ns + 2 * START_WAIT + LEASE);
+    config = cm_state_config(world->state);
+    assert_int_equal(config->member_count, 2);
+    assert_false(config->shards[0].possibly_incomplete);
+}
+
+TEST(what_nobody_brings_whole_waits_and_can_be_given_up)
+{
+    struct world *world = stopped_cluster();
+    const uint64_t since_ns = world->now_ns;
+    joins[1].data_cluster = 0;
+    joins[2].possibly_incomplete = true;
+    report_until(world, FIRST_TWO, since_ns + START_WAIT + LEASE);
+    const struct cluster_config *config = cm_state_config(world->state);
+    assert_false(cluster_member(config, 2)->kept);
+    assert_true(cluster_member(config, 1)->kept && cluster_member(config, 3)->kept);
+    assert_true(config->mixed && shard_is_kept(config, &config->shards[0]));
+
+    world_open(world, 20);
+    world_store->gives_up = true;
+    struct cm_plan plan = {.kind = CM_PLAN_GIVE_UP, .server = 3};
+    world_plan(world, 20, 9, plan);
+    assert_failure(world_last(world, 20), ROWAN_EREFUSED, "is lost for good");
+    plan.to = 1;
+    world_plan(world, 20, 10, plan);
+    memset(last, 0, sizeof last);
+    world_adopt(world, 2, term(world));
+    for (uint32_t i = 0; i < 20; i++) {
+        world_adopt(world, 2, term(world));
+        world_round(world, world->now_ns + 1);
+        renew(world, 2);
+        report_until(world, 1 << 1, world->now_ns + LEASE / 4);
+    }
+    assert_string_equal(world_last(world, 20)->detail, "");
+    config = cm_state_config(world->state);
+    assert_false(shard_is_kept(config, &config->shards[0]));
+    assert_true(config->shards[0].primary == 2 && config->shards[0].possibly_incomplete);
+    assert_null(cluster_member(config, 3));
 }
 
 /* Three servers, one replica each. */

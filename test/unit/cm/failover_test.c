@@ -37,6 +37,8 @@ static struct cluster_config *make(const struct row *from)
     return config;
 }
 
+static const bool none[MEMBERS];
+
 static struct cluster_config *after(const struct cluster_config *old, uint32_t one, uint32_t other)
 {
     bool silent[MEMBERS] = {false};
@@ -44,7 +46,7 @@ static struct cluster_config *after(const struct cluster_config *old, uint32_t o
         silent[i] = old->members[i].server == one || old->members[i].server == other;
     struct cluster_config *config;
     char why[200];
-    assert_int_equal(failover_make(old, silent, &config, why, sizeof why), ROWAN_OK);
+    assert_int_equal(failover_make(old, silent, none, &config, why, sizeof why), ROWAN_OK);
     assert_int_equal(config->term, old->term + 1);
     return config;
 }
@@ -125,13 +127,36 @@ TEST(the_last_full_replicas_are_kept_for_their_shards_and_for_nothing_else)
     cluster_release(old);
 }
 
+/* 1 said goodbye shortly after another one did. */
+TEST(who_may_be_stopping_with_all_others_is_waited_for_rather_than_replaced_by_a_single_one)
+{
+    const bool silent[MEMBERS] = {true, false, false, true}, waits[MEMBERS] = {true};
+    struct cluster_config *old = make(rows), *config, *next;
+    char why[200];
+    assert_int_equal(failover_make(old, silent, waits, &config, why, sizeof why), ROWAN_OK);
+    assert_true(cluster_member(config, 1)->kept && config->mixed);
+    assert_row(config, 0, (struct row){2, {3}, {0}}, 8); /* two are left */
+    assert_row(config, 2, (struct row){1, {2}, {3}}, 8); /* 2 alone: it serves nothing */
+    assert_row(config, 3, (struct row){2, {3}, {0}}, 8);
+    assert_row(config, 4, (struct row){3, {0}, {0}}, 8); /* 4 was silent, and 1 filled */
+
+    /* A shard that waits loses nobody any more. */
+    const bool both[MEMBERS] = {false, true, true, false};
+    assert_int_equal(failover_make(config, both, none, &next, why, sizeof why), ROWAN_OK);
+    assert_row(next, 2, (struct row){1, {2}, {0}}, 9);
+    assert_true(cluster_member(next, 2)->kept && !next->mixed);
+    cluster_release(next);
+    cluster_release(config);
+    cluster_release(old);
+}
+
 TEST(a_shard_without_an_epoch_left_is_said)
 {
     struct cluster_config *old = make(rows), *config = NULL;
     const bool silent[MEMBERS] = {true};
     char why[200];
     old->shards[3].epoch = CLUSTER_MAX_EPOCH;
-    assert_int_equal(failover_make(old, silent, &config, why, sizeof why), ROWAN_ETOOMANY);
+    assert_int_equal(failover_make(old, silent, none, &config, why, sizeof why), ROWAN_ETOOMANY);
     assert_non_null(strstr(why, "shard 3 has used up"));
     assert_null(config);
     cluster_release(old);

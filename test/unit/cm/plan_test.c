@@ -412,22 +412,26 @@ TEST(kept_servers_are_not_removed_and_what_does_not_run_is)
     assert_done(world);
     assert_false(cluster_wants(in_force(world), 3));
     struct cluster_config *next = world_next(world);
-    next->shards[0].primary = 1;
     next->members[0].kept = true;
-    for (uint32_t i = 0; i < next->shard_count; i++)
-        next->shards[i].filling_count = 0;
+    for (uint32_t i = 0; i < next->shard_count; i++) {
+        next->shards[i].primary = 1;
+        next->shards[i].filling_count = next->shards[i].backup_count = 0;
+    }
     world_change(world, next);
     plan(world, CM_PLAN_REMOVE, 1);
     assert_refused(world, "does not run and has the last full replicas of 24 shards");
 
-    next = world_next(world);
+    const struct cm_join second = world_join_of(2);
+    next = cluster_copy_for(in_force(world), 2, in_force(world)->shard_count);
+    next->term++;
     next->members[0].kept = false;
+    next->members[1] = join_member(&second);
     next->members[1].kept = true;
     for (uint32_t i = 0; i < next->shard_count; i++) {
         next->shards[i].primary = 2;
         next->shards[i].backup_count = 0;
     }
-    world_change(world, next);
+    world_change(world, cluster_finished(next));
     plan(world, CM_PLAN_REMOVE, 1);
     assert_refused(world, "server 1 is the only one that runs");
 }

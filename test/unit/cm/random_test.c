@@ -314,9 +314,28 @@ static void check_liveness(struct run *run)
             assert_false(world_last(world, c)->with_secret); /* it waits, or is to end */
             continue;
         }
+        if (cluster_member(config, c)->kept) {
+            assert_false(world_last(world, c)->with_secret); /* what it held waits */
+            continue;
+        }
         assert_int_equal(cluster_member(config, c)->incarnation, run->incarnations[c]);
         assert_int_equal(world->connections[c].told_term, config->term);
     }
+}
+
+/* What nobody brings any more, an operator gives up. */
+static void give_up(struct run *run, struct world *world)
+{
+    const struct cluster_config *config = cm_state_config(world->state);
+    uint32_t at = 0;
+    while (at < config->member_count && !config->members[at].kept)
+        at++;
+    if (at == config->member_count || world->connections[CONNECTIONS].plan_tag)
+        return;
+    run->store.gives_up = true;
+    world_plan(
+        world, CONNECTIONS, 9,
+        (struct cm_plan){.kind = CM_PLAN_GIVE_UP, .server = config->members[at].server, .to = 1});
 }
 
 /* Then what is in force is committed before long; and with time all servers are members, and all shards have their replicas. */
@@ -334,6 +353,8 @@ static void check_commit(struct run *run)
             world_plan(world, SERVERS + c, 8, (struct cm_plan){.kind = CM_PLAN_ADD, .server = c});
         for (uint32_t c = 1; i % 10 == 0 && c <= SERVERS; c++)
             world_join(world, c, 5, &run->joins[c]);
+        if (i % 10 == 0)
+            give_up(run, world);
         note_format(run, world);
         for (uint32_t m = 0; m < WORLD_MANAGERS; m++) {
             fleet_hear(&run->fleet, m);

@@ -61,12 +61,12 @@ static struct cluster_config *next_of(struct cluster_config *config,
 
 static struct cluster_config *without(struct cluster_config *config, uint32_t servers)
 {
-    bool silent[MEMBERS];
+    bool silent[MEMBERS], waits[MEMBERS] = {false};
     struct cluster_config *next;
     char why[200];
     for (uint32_t i = 0; i < config->member_count; i++)
         silent[i] = servers >> config->members[i].server & 1;
-    assert_int_equal(failover_make(config, silent, &next, why, sizeof why), 0);
+    assert_int_equal(failover_make(config, silent, waits, &next, why, sizeof why), 0);
     cluster_release(config);
     return next;
 }
@@ -245,23 +245,24 @@ TEST(a_group_that_comes_back_is_as_its_parent_and_copies_anew)
 TEST(damage_of_any_of_the_group_counts_at_a_cold_start_for_all_and_an_ended_row_does_not)
 {
     struct cluster_config *config = split_one(), *next;
-    struct registrations registered = {0};
+    struct cm_join joins[MEMBERS];
+    struct comeback back = {0};
     char why[200];
     for (uint32_t i = 0; i < MEMBERS; i++) {
-        struct cm_join join = report(i + 1);
+        joins[i] = report(i + 1);
         if (i == 1)
-            damage_add(&join.damage, 4, 150);
-        registrations_add(&registered, i, &join, 1);
+            damage_add(&joins[i].damage, 4, 150);
+        back.joins[back.came++] = &joins[i];
     }
-    assert_int_equal(cold_start(config, &registered, &next, why, sizeof why), 0);
+    assert_int_equal(cold_start(config, &back, false, &next, why, sizeof why), 0);
     for (uint16_t id = 0; id <= 4; id++)
         assert_int_equal(shard_names(cluster_shard(next, id), 2), id == 0);
     cluster_release(next);
     config->shards[4].split = SPLIT_ENDED;
     config->shards[4].primary = 1;
     config->shards[4].backup_count = 0;
-    registered.entries[0].join.data_cluster = 0; /* it has nothing of that */
-    assert_int_equal(cold_start(config, &registered, &next, why, sizeof why), 0);
+    joins[0].data_cluster = 0; /* it has nothing of that */
+    assert_int_equal(cold_start(config, &back, false, &next, why, sizeof why), 0);
     assert_true(next->shard_count == 4 && next->epoch_floor == 8);
     assert_true(shard_names(cluster_shard(next, 3), 2) && !shard_names(cluster_shard(next, 4), 2));
     cluster_release(next);

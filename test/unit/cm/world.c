@@ -335,7 +335,7 @@ void world_elect(struct world *world)
 struct cm_join world_join_of(uint32_t server)
 {
     struct cm_join join = {.server = server,
-                           .format = 3 /* knows users */,
+                           .format = 4 /* the highest that there is */,
                            .incarnation = 1000 + server,
                            .workers = 2,
                            .block_limit = 65536,

@@ -44,6 +44,7 @@ struct world_store {
             [WORLD_SERVERS + 1]; /* the first has said that its sends do not reach the second */
     bool moves[CLUSTER_MAX_MEMBERS + 1]
               [CLUSTER_MAX_MEMBERS + 1]; /* asked for, of any shard: from, to */
+    bool gives_up;                       /* an operator does not wait for who is away */
     uint32_t cold_starts, failovers, fills, comebacks, plans, swaps, left, moved, splits;
 };
 

@@ -1,12 +1,12 @@
 /* world_checks.c - what a configuration that is stored may change:
- *  - a cold start replaces no process that runs, raises every epoch, and counts exactly the replicas that brought
- *    whole data, or, of a shard without one, those possibly incomplete; or, before the first client id, all;
+ *  - a cold start replaces no process that runs, raises the epoch of every shard that does not wait, and counts exactly the replicas
+ *    that brought whole data, or, of a shard without one, if all came, those possibly incomplete; or, before the first client id, all;
  *  - a failover removes or keeps members and nothing else; a shard loses exactly what failed, never its last full
  *    replica, and nothing becomes full by it;
  *  - what an operator wants changes who may be a member by one server, and no shard;
  *  - what adds members and replicas leaves all that was there, but what is drained and has been replaced, or is out of its
  *    primary's reach; a primary that is drained becomes a backup; nothing becomes full that does not have all. But a shard
- *    that was kept goes to those of its full replicas that return with whole data or, if all return, with the best;
+ *    that was kept goes to those of its full replicas that return with whole data or, if all return, with the best, or waits on;
  *  - a split puts two shards with new ids and higher epochs in the place of one, whose row goes behind: it ends when every
  *    replica of it has copied all, and the row goes after that. In between the replicas of the three are the same;
  *  - another manager changes nothing else;
@@ -62,24 +62,46 @@ static const struct shard *row_after(const struct cluster_config *after, const s
     return row;
 }
 
+static bool is_kept(const struct cluster_config *config, uint32_t server)
+{
+    const struct member *member = cluster_member(config, server);
+    return member && member->kept;
+}
+
+static uint32_t full_replicas(const struct shard *shard)
+{
+    return 1 + shard->backup_count;
+}
+
 static void check_cold_shard(const struct world_store *store, const struct cluster_config *config,
                              const struct shard *before, const struct shard *after)
 {
     assert_true(after->id == before->id && after->first_slot == before->first_slot &&
                 after->last_slot == before->last_slot);
-    assert_in_range(after->epoch, before->epoch + 1, before->epoch + 1 + is_child(config, after));
+    assert_in_range(after->epoch, before->epoch + !is_kept(config, after->primary),
+                    before->epoch + 1 + is_child(config, after));
     assert_int_equal(after->filling_count, 0);
     int best = 0;
+    uint32_t came = 0;
     for (uint32_t i = 0; i < config->member_count; i++) {
         uint32_t server = config->members[i].server;
-        if (holds(before, server) && quality(store, config, server, before->id) > best)
+        if (!holds(before, server) || config->members[i].kept)
+            continue;
+        came++;
+        if (quality(store, config, server, before->id) > best)
             best = quality(store, config, server, before->id);
     }
-    assert_true(best > 0);
+    if (is_kept(config, after->primary)) { /* it waits */
+        assert_true(best < 2);
+        assert_int_equal(full_replicas(after), full_replicas(before));
+        return;
+    }
+    assert_true(best > 0 && (best == 2 || came == full_replicas(before)));
     assert_int_equal(after->possibly_incomplete, before->possibly_incomplete || best == 1);
     for (uint32_t i = 0; i < config->member_count; i++) {
         uint32_t server = config->members[i].server;
-        bool counts = holds(before, server) && quality(store, config, server, before->id) == best;
+        bool counts = holds(before, server) && !config->members[i].kept &&
+                      quality(store, config, server, before->id) == best;
         assert_int_equal(holds(after, server), counts);
         if (before->primary == server && counts)
             assert_int_equal(after->primary, server);
@@ -99,9 +121,10 @@ static void check_cold_start(struct world_store *store, const struct cluster_con
 {
     store->cold_starts++;
     for (uint32_t i = 0; i < before->member_count; i++) {
-        const struct member *old = &before->members[i], *new = &after->members[i];
+        const struct member *old = &before->members[i], *new = cluster_member(after, old->server);
+        if (!new || new->kept)
+            continue;
         const struct cm_join *report = report_of(store, after, new->server);
-        assert_int_equal(new->server, old->server);
         assert_true(new->incarnation != old->incarnation);
         assert_true(!store->running || store->running[old->server] != old->incarnation);
         assert_int_equal(new->workers, report->workers);
@@ -115,12 +138,6 @@ static void check_cold_start(struct world_store *store, const struct cluster_con
     assert_int_equal(after->shard_count, before->shard_count - ended_rows(before));
 }
 
-static bool is_kept(const struct cluster_config *config, uint32_t server)
-{
-    const struct member *member = cluster_member(config, server);
-    return member && member->kept;
-}
-
 /* Members are gone or kept, and the processes are the same. */
 static bool is_failover(const struct cluster_config *before, const struct cluster_config *after)
 {
@@ -132,20 +149,16 @@ static bool is_failover(const struct cluster_config *before, const struct cluste
     return changed;
 }
 
-/* No process stays. */
+/* No process goes on, and there was one. */
 static bool is_cold_start(const struct cluster_config *before, const struct cluster_config *after)
 {
-    bool any = false;
+    bool any = false, ran = false;
     for (uint32_t i = 0; i < before->member_count; i++) {
         const struct member *new = cluster_member(after, before->members[i].server);
-        any = any || (new &&new->incarnation == before->members[i].incarnation);
+        ran = ran || !before->members[i].kept;
+        any = any || (new && !new->kept &&new->incarnation == before->members[i].incarnation);
     }
-    return !any;
-}
-
-static uint32_t full_replicas(const struct shard *shard)
-{
-    return 1 + shard->backup_count;
+    return ran && !any;
 }
 
 static void check_failover_shard(const struct cluster_config *before, const struct shard *old,
@@ -162,7 +175,17 @@ static void check_failover_shard(const struct cluster_config *before, const stru
         any_left = any_left || (held && !gone);
         assert_true(held || !holds(new, server)); /* nothing becomes full by it */
     }
-    if (any_left) {
+    if (is_kept(after,
+                new->primary)) { /* it waits: those that failed and said goodbye, or all of them */
+        for (uint32_t i = 0; i < before->member_count; i++) {
+            const uint32_t server = before->members[i].server;
+            assert_true(
+                holds(new, server) == holds(old, server) ||
+                (any_left && !is_kept(before, old->primary) && !cluster_member(after, server)));
+        }
+        if (is_kept(before, old->primary))
+            assert_int_equal(full_replicas(new), full_replicas(old));
+    } else if (any_left) {
         for (uint32_t i = 0; i < before->member_count; i++) {
             const uint32_t server = before->members[i].server;
             const bool gone = !cluster_member(after, server) || is_kept(after, server);
@@ -174,7 +197,8 @@ static void check_failover_shard(const struct cluster_config *before, const stru
     }
     const bool same = new->primary == old->primary &&new->backup_count ==
                       old->backup_count &&new->filling_count == old->filling_count;
-    assert_int_equal(new->epoch, old->epoch + !same);
+    if (!is_kept(after, new->primary))
+        assert_int_equal(new->epoch, old->epoch + !same);
 }
 
 static void check_failover(struct world_store *store, const struct cluster_config *before,
@@ -317,32 +341,41 @@ static bool returns(const struct cluster_config *after, uint32_t server)
     return member && !member->kept;
 }
 
-/* Its full replicas were kept. One that had filled before, as its primary said, may become full by the way. */
+/* A full replica was kept. If it is served now, by those with the best data that run; else it has whom it had. One that had filled before, as
+ * its primary said, may become full by the way. */
 static void check_kept_shard(struct world_store *store, uint32_t at,
                              const struct cluster_config *before,
                              const struct cluster_config *after)
 {
     const struct shard *old = &before->shards[at], *new = row_after(after, old);
     int best = 0;
-    uint32_t came = 0;
+    uint32_t came = 0, back = 0;
     for (uint32_t i = 0; i < before->member_count; i++) {
         const uint32_t server = before->members[i].server;
         if (!holds(old, server) || !returns(after, server))
             continue;
         came++;
+        back += before->members[i].kept;
         if (quality(store, after, server, old->id) > best)
             best = quality(store, after, server, old->id);
     }
-    if (old->split == SPLIT_ENDED || (came == 0 && old->split != SPLIT_NONE)) {
+    if (old->split == SPLIT_ENDED ||
+        (back == 0 && old->split != SPLIT_NONE && new &&is_kept(after, new->primary))) {
         check_split_shard(store, old, new);
         return;
     }
-    if (came == 0) {
-        assert_memory_equal(new, old, sizeof *new);
+    if (is_kept(after, new->primary)) {
+        assert_true(best < 2 || before->mixed);
+        assert_in_range(new->epoch, old->epoch + (back > 0),
+                        old->epoch + (back || store->gives_up ? 2 : 0));
+        for (uint32_t i = 0; i < before->member_count; i++)
+            assert_true(holds(new, before->members[i].server) ==
+                            holds(old, before->members[i].server) ||
+                        store->gives_up);
         return;
     }
-    assert_true(best == 2 || (best == 1 && came == full_replicas(old)));
-    assert_int_equal(new->possibly_incomplete, old->possibly_incomplete || best == 1);
+    assert_true(best == 2 || store->gives_up || (best == 1 && came == full_replicas(old)));
+    assert_int_equal(new->possibly_incomplete, old->possibly_incomplete || best < 2);
     assert_in_range(new->epoch, old->epoch + 1, old->epoch + 1 + is_child(after, new));
     for (uint32_t i = 0; i < after->member_count; i++) {
         const uint32_t server = after->members[i].server;
@@ -451,18 +484,17 @@ void world_check_next(struct world_store *store, const struct cluster_config *be
         check_plan(store, before, after);
         return;
     }
-    if (is_failover(before, after)) {
-        assert_int_equal(after->next_client_id, before->next_client_id);
-        assert_true(after->manager == before->manager);
-        check_failover(store, before, after);
-        return;
-    }
     if (is_cold_start(before, after)) {
-        assert_int_equal(after->member_count, before->member_count);
         assert_true(after->next_client_id >= before->next_client_id);
         assert_int_equal(after->next_client_id == 1, before->next_client_id == 1);
         assert_true(after->manager == before->manager);
         check_cold_start(store, before, after);
+        return;
+    }
+    if (is_failover(before, after)) {
+        assert_int_equal(after->next_client_id, before->next_client_id);
+        assert_true(after->manager == before->manager);
+        check_failover(store, before, after);
         return;
     }
     if (after->manager == before->manager && after->next_client_id == before->next_client_id) {
