@@ -366,10 +366,10 @@ class Stages:
 def run_stages(stages, quick):
     count = stages.count
     plain, asan, tsan = (build_folder(*of) for of in (("gcc", "plain"), ("clang", "asan"), ("clang", "tsan")))
-    is_built = stages.run("build gcc-plain", 1.5, build, "gcc", "plain")
+    is_built = stages.run("build gcc-plain", 1.2, build, "gcc", "plain")
     if is_built:
         both = ["--suite", "unit", "--suite", "checks"]
-        stages.run("unit tests and checks, gcc-plain", 1.5, meson_test, plain, "unit", both, count, 600)
+        stages.run("unit tests and checks, gcc-plain", 1.4, meson_test, plain, "unit", both, count, 600)
     if quick:
         return
     if is_built:
@@ -380,7 +380,7 @@ def run_stages(stages, quick):
         rest = []
         for suite in ("unit", "checks", "sim", "mutants", "vm", "deploy"):
             rest += ["--no-suite", suite]
-        stages.run("clusters, gcc-plain", 7.5, meson_test, plain, "rest", rest, count, 1800)
+        stages.run("clusters, gcc-plain", 10.5, meson_test, plain, "rest", rest, count, 2400)
         bench = ["--benchmark"]
         stages.run("benches, gcc-plain", 1.0, meson_test, plain, "bench", bench, count, 600)
         if os.environ.get("ROWAN_TEST_DEPLOY"):
@@ -396,18 +396,18 @@ def run_stages(stages, quick):
             if is_built:
                 machine = ["--suite", "vm"]
                 name = "virtual machine, gcc-plain, and build clang-asan"
-                stages.run(name, 6.0, meson_test, plain, "vm", machine, count, 900)
+                stages.run(name, 5.8, meson_test, plain, "vm", machine, count, 900)
             is_asan_built = stages.run("rest of build clang-asan", 0.3, compiled, compiling, "clang", "asan")
         if is_asan_built:
             rest = ["--no-suite", "mutants"]
             name = "all but benches and mutants, clang-asan"
-            stages.run(name, 7.0, meson_test, asan, "all", rest, count, 1800)
+            stages.run(name, 4.8, meson_test, asan, "all", rest, count, 1800)
     only_threaded = functools.partial(build, "clang", "tsan", suite="threaded")
     if stages.run("build clang-tsan", 0.7, only_threaded):
         threaded = ["--suite", "threaded"]
         stages.run("threaded, clang-tsan", 0.5, meson_test, tsan, "threaded", threaded, count, 900)
     for compiler, kind in (("gcc", "asan"), ("gcc", "tsan")):  # gcc-plain has compiled the tests
-        stages.run(f"build {compiler}-{kind}", 0.5, build, compiler, kind, *PROGRAMS)
+        stages.run(f"build {compiler}-{kind}", 0.3, build, compiler, kind, *PROGRAMS)
     # clang-asan has compiled the rest.
     if stages.run("build clang-slow", 0.2, build, "clang", "slow", SIMULATOR):
         stages.run("equal runs of both compilers", 0.2, equal_runs, count)

@@ -232,6 +232,7 @@ class Soak(Failing):
         for name in self.names("cm", "s"):
             if name != f"s{lost}":
                 self.launch(name)
+        print(f"# server {lost} is missing", flush=True)
         return START_WAIT_MS + MANAGER_MS, now_ms(), self.served_without(lost)
 
     def in_turn(self):
@@ -315,9 +316,12 @@ class Soak(Failing):
         raise tap.Failed(f"{event}: no puts of keys {sorted(keys)} for too long: {self.gaps.longest(since, keys)}; before: "
                          f"{[sorted(self.before[key]) for key in sorted(keys)]}\n{status.both}\n{self.last_logs()}")  # fmt: skip
 
-    def may_happen(self, event):
-        """One host at most is absent."""
-        return (event == "empty") if self.absent and self.dice.random() < 0.5 else event not in NEEDS_ALL or self.absent is None
+    def draw(self, events):
+        """One host at most is absent, and not for more than a few events."""
+        if self.absent is None:
+            return self.dice.choice(events)
+        more = [event for event in events if event not in NEEDS_ALL]
+        return self.dice.choice(more) if more and self.dice.random() < 0.5 else "empty"
 
     def table(self):
         print(f"# {'event':<22}{'times':>6}{'median ms':>11}{'longest ms':>12}{'machine ms':>12}")
@@ -328,7 +332,7 @@ class Soak(Failing):
 
 EVENTS = ("dead", "empty", "limping", "power", "in_turn", "manager_killed", "manager_limping", "manager_and_server",
           "zookeeper_restarted", "zookeeper_slow", "zookeeper_away")  # fmt: skip
-NEEDS_ALL = ("dead", "power", "in_turn")
+NEEDS_ALL = ("dead", "empty", "power", "in_turn")  # "empty" brings back who is absent
 HOLD = ("manager_killed", "zookeeper_restarted", "zookeeper_slow", "zookeeper_away")  # what is drawn unless --only says more
 
 
@@ -358,7 +362,7 @@ def every_shard_takes_puts_again_after_each_event_and_nothing_is_lost():
                     cluster.happens(event)
             end = time.monotonic() + 60 * (GIVEN.minutes or (0 if GIVEN.only else 3))
             while time.monotonic() < end:
-                cluster.happens(cluster.dice.choice([one for one in GIVEN.only or HOLD if cluster.may_happen(one)]))
+                cluster.happens(cluster.draw(GIVEN.only or HOLD))
             if cluster.absent:
                 cluster.happens("empty")
         finally:
