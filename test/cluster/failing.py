@@ -1,5 +1,6 @@
 """A cluster with leases of which servers fail amid loads, and what must be true afterwards."""
 
+import atexit
 import os
 import random
 import re
@@ -42,6 +43,7 @@ class AtWork:
             [*command, "a", "--seconds", "3600", "--timeout-ms", "60000", *load, "--seed", str(self.dice.randrange(1 << 31))],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(),
         )  # fmt: skip
+        atexit.register(self.drop_work)  # also if the test ends before it is at work
         self.goes_on("the work begins")  # who starts while nothing answers ends at once
 
     def drop_work(self):
