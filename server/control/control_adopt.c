@@ -4,9 +4,10 @@
  *  J4  A configuration is answered with Adopted when nothing of a server that it removes can land here any more, when each
  *      worker and digest role has adopted it, when no send of this server can land any more for a shard that it leads no longer
  *      (worker_epoch.c, Z6), and when it is durable in the PM.
- *  J5  A shard that this server is to lead leaves its digest role when all is applied that its former primary has sent here:
- *      that one is shut out, or, if it stays, has adopted the configuration, as all have when it is committed. Until then
- *      this server serves nothing of it.
+ *  J5  A shard that this server is to lead leaves its digest role when all is applied that others have sent here who led it:
+ *      they are shut out, or have adopted the configuration, as all have when it is committed. Until then this server serves
+ *      nothing of it. Who may have led it: whom the last configuration names whose commit was heard of here, and each one
+ *      answered since, as others may have heard that it is committed.
  *  J6  A replica that fills has a durable row before Adopted is answered, so whatever lands for it belongs to that row; and
  *      one that has left has none. Nothing of the one before is written once the first allocation of a new row is known: its
  *      owner has given it back, and the clean role has forgotten it (design, H15).
@@ -180,14 +181,39 @@ static int release_led(struct control *control)
     return control_config_hand_out(control);
 }
 
+/* J5: nothing of it lands here any more, or it is this server. */
+static bool sender_is_gone(const struct control *control, const struct adopt_shard *at)
+{
+    const struct member *sender = cluster_member(control->config, at->sender);
+    return !sender || sender->kept || sender->incarnation != at->incarnation ||
+           sender->server == control->common->server;
+}
+
+/* J5. A configuration is about to be answered, or committed: its primaries may send to us. */
+static void note_senders(struct control *control, bool committed)
+{
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        struct adopt_shard *at = &control->adoption.shards[i];
+        const uint32_t primary = control->config->shards[i].primary;
+        const bool gone = sender_is_gone(control, at);
+        if (committed)
+            at->others = false;
+        else if (primary == control->common->server || (primary == at->sender && !gone))
+            continue;
+        else
+            at->others |= !gone;
+        at->sender = primary;
+        at->incarnation = cluster_member(control->config, primary)->incarnation;
+    }
+}
+
 /* J5 */
 static bool may_be_promoted(const struct control *control, uint32_t position)
 {
     const struct control_adoption *adoption = &control->adoption;
     const struct adopt_shard *at = &adoption->shards[position];
-    const struct member *sender = cluster_member(control->config, at->sender);
-    return adoption->committed == control->config->term || !sender || sender->kept ||
-           sender->incarnation != at->incarnation;
+    return adoption->committed == control->config->term ||
+           (!at->others && sender_is_gone(control, at));
 }
 
 static bool is_to_release(const struct control *control, uint32_t position)
@@ -384,16 +410,6 @@ void control_adopt_answered(struct control *control, uint64_t term)
 
 /* --- the first configuration --- */
 
-/* From now on its primaries may send to us. */
-static void note_senders(struct control *control)
-{
-    for (uint32_t i = 0; i < control->config->shard_count; i++) {
-        struct adopt_shard *at = &control->adoption.shards[i];
-        at->sender = control->config->shards[i].primary;
-        at->incarnation = cluster_member(control->config, at->sender)->incarnation;
-    }
-}
-
 int control_adopt_first(struct control *control)
 {
     struct control_adoption *adoption = &control->adoption;
@@ -447,7 +463,7 @@ void control_adopt_committed(struct control *control, uint64_t term)
         return;
     adoption->committed = term;
     adoption->releases = true;
-    note_senders(control);
+    note_senders(control, true);
     control->lease.renew_ns = control->now_ns; /* there may be one now */
     log_event(LOG_INFO, "configuration_committed", "term=%lu", term);
     int error = 0;
@@ -522,9 +538,11 @@ static int enter(struct control *control, enum adopt_step step)
         return ask_clean(control);
     if (step == ADOPT_ROLES)
         return tell_owners(control);
-    if (step == ADOPT_DONE)
+    if (step == ADOPT_DONE) {
+        note_senders(control, false);
         log_event(LOG_INFO, "configuration_adopted", "term=%lu us=%lu", control->config->term,
                   (control->now_ns - control->adoption.began_ns) / NS_PER_US);
+    }
     return 0;
 }
 

@@ -80,7 +80,13 @@ struct control_data {
     bool damaged;             /* likewise, but only of shards that the damage concerns */
 };
 
-enum commit_step { COMMIT_IDLE, COMMIT_WAIT, COMMIT_FENCE, COMMIT_ROWS };
+enum commit_step { COMMIT_IDLE, COMMIT_WAIT, COMMIT_PINS, COMMIT_FENCE, COMMIT_ROWS };
+
+/* A closed segment has this version, which is not settled; all zeros: not as far as is known. */
+struct commit_pin {
+    uint16_t shard;
+    uint64_t version;
+};
 
 enum adopt_step {
     ADOPT_SHUT_OUT,
@@ -97,12 +103,15 @@ enum adopt_place { ADOPT_WITH_OWNER, ADOPT_ASKED /* its owner is to release it *
 /* By position of the shard. */
 struct adopt_shard {
     enum adopt_place place;
-    bool leaves;    /* this server, whatever newer configurations say */
-    uint32_t epoch; /* that its owner was told */
-    uint32_t
-        sender; /* who led it when a configuration was committed last, so may have sent to us: server, incarnation */
+    bool leaves;           /* this server, whatever newer configurations say */
+    uint32_t epoch;        /* that its owner was told */
+    uint32_t sender;       /* J5: who may send to us, as it leads the shard: server, incarnation */
+    bool others;           /* and so may somebody else */
     uint64_t incarnation;  /* 0: nobody has */
-    uint64_t commit_needs; /* control_commit.c: the version that has to be settled */
+    uint64_t commit_needs; /* control_commit.c: the version that has to be settled; */
+    uint64_t
+        commit_was; /* what was when the period began, or when it was last looked whether it rises; */
+    uint64_t commit_stands; /* and where it stood still (G7); 0: nowhere yet */
 };
 
 /* Of `config`; but for `shards`, where there are leases. */
@@ -203,8 +212,12 @@ struct control {
 
     /* control_commit.c */
     enum commit_step commit_step;
-    bool *commit_covers;      /* by segment */
-    uint32_t commit_position; /* shards in front of it have reached theirs */
+    bool *commit_covers;            /* by segment */
+    uint32_t commit_position;       /* shards in front of it have reached theirs, or stand still */
+    bool commit_reads;              /* some of those stand still: what is noted is read: */
+    struct commit_pin *commit_pins; /* by segment */
+    uint64_t commit_segment;        /* PINS: is read, as far as the scan is */
+    struct entry_scan commit_scan;
     struct pm_ticket commit_ticket;
     uint64_t commit_ask_ns; /* WAIT: when to ask for commit versions */
     uint64_t

@@ -59,6 +59,7 @@ static const char *const NAMES[NEMESIS_FAULTS] = {
     [NEMESIS_SPLIT] = "split",
     [NEMESIS_CLOCK] = "clock",
     [NEMESIS_PLAN] = "plan",
+    [NEMESIS_UNHEARD] = "unheard",
 };
 
 const char *nemesis_name(enum nemesis_fault fault)
@@ -401,7 +402,8 @@ static bool begin(struct nemesis *nemesis, enum nemesis_fault fault, bool hasty)
         return true;
     }
     bool begun = kills(fault) ? begin_kill(nemesis, fault, nemesis_draw_server(nemesis))
-                              : nemesis_begin(nemesis, fault);
+                 : fault == NEMESIS_UNHEARD ? nemesis_unheard(nemesis)
+                                            : nemesis_begin(nemesis, fault);
     if (begun)
         count(nemesis, fault);
     return begun;
@@ -479,6 +481,8 @@ void nemesis_step(struct nemesis *nemesis)
         nemesis->amiss_ns = nemesis_now(nemesis);
     if (nemesis->mute)
         nemesis_unmute(nemesis, false);
+    if (nemesis->unheard.step)
+        nemesis_unheard_step(nemesis);
     bool struck = nemesis->aim != NEMESIS_FAULTS && strike(nemesis);
     if (!struck && nemesis_now(nemesis) < nemesis->due_ns)
         return;
@@ -501,6 +505,7 @@ void nemesis_heal(struct nemesis *nemesis)
     struct sim_cluster *cluster = nemesis->cluster;
     if (nemesis->mute)
         nemesis_unmute(nemesis, true);
+    nemesis_unheard_end(nemesis);
     nemesis_end(nemesis, WAKE_NEVER);
     sim_network_heal(cluster->network);
     bool fall = false;

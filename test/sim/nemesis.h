@@ -28,6 +28,7 @@ enum nemesis_fault {
                       manager amid it */
     NEMESIS_CLOCK, /* none: of a process, it changes its rate, or jumps ahead */
     NEMESIS_PLAN,  /* none: shards change primaries and replicas, as an operator wants */
+    NEMESIS_UNHEARD, /* none: a server does not hear that a configuration is committed, and is to lead in the next */
     NEMESIS_FAULTS,
 };
 

@@ -188,10 +188,25 @@ void nemesis_unmute(struct nemesis *nemesis, bool now)
     }
 }
 
+/* As the next one. */
+static void store(struct nemesis *nemesis, struct cluster_config *config)
+{
+    config->term++;
+    ASSERT(!cluster_finish(config));
+    const size_t bytes = cluster_encoded_bytes(config, true);
+    void *changed = malloc(bytes);
+    ASSERT(changed && cluster_encode(config, true, changed, bytes) == bytes);
+    sim_registry_store(nemesis->cluster->registry, changed, bytes);
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, "", "planned changes: term %lu",
+                 config->term);
+    /* N3: what was not copied yet may be all there is. */
+    nemesis->planned_term = config->term;
+    nemesis->rose_ns = WAKE_NEVER;
+    nemesis->fell_ns = nemesis_now(nemesis);
+}
+
 bool nemesis_plan(struct nemesis *nemesis)
 {
-    struct sim_registry *registry = nemesis->cluster->registry;
-    size_t bytes;
     struct cluster_config *config = nemesis_stored_config(nemesis);
     if (!config)
         return false;
@@ -200,20 +215,130 @@ bool nemesis_plan(struct nemesis *nemesis)
         (void)change_some(nemesis, config);
     if (nemesis_one_in(nemesis, 3))
         any |= split_some(nemesis, &config);
-    if (any) {
-        config->term++;
-        ASSERT(!cluster_finish(config));
-        bytes = cluster_encoded_bytes(config, true);
-        void *changed = malloc(bytes);
-        ASSERT(changed && cluster_encode(config, true, changed, bytes) == bytes);
-        sim_registry_store(registry, changed, bytes);
-        journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, "", "planned changes: term %lu",
-                     config->term);
-        /* N3: what was not copied yet may be all there is. */
-        nemesis->planned_term = config->term;
-        nemesis->rose_ns = WAKE_NEVER;
-        nemesis->fell_ns = nemesis_now(nemesis);
-    }
+    if (any)
+        store(nemesis, config);
     cluster_release(config);
     return any;
+}
+
+/* --- a commit that one server does not hear of ---
+ *
+ * Its primary ends, and another one leads that shard. A backup has answered that configuration, and does not hear that it is
+ * committed: all from the manager is late there. Then the backup is to lead the shard, and hears so, but the primary does not:
+ * it serves on, until it ends.
+ *
+ *  ENDS --(the backup has answered)--> ANSWERED --(the primary serves)--> PLANNED --(the manager knows the plan)--> HEARD
+ */
+enum unheard_step { UNHEARD_NONE, UNHEARD_ENDS, UNHEARD_ANSWERED, UNHEARD_PLANNED, UNHEARD_HEARD };
+
+bool nemesis_unheard(struct nemesis *nemesis)
+{
+    struct nemesis_unheard *unheard = &nemesis->unheard;
+    const struct cluster_config *config = sim_cluster_config(nemesis->cluster);
+    if (unheard->step || !config || (nemesis->rose_ns == WAKE_NEVER && !nemesis->options.restless))
+        return false;
+    const struct shard *shard = &config->shards[nemesis_below(nemesis, config->shard_count)];
+    if (shard->backup_count < 2 || split_concerns(config, shard) ||
+        names_lost(nemesis, config, shard))
+        return false;
+    *unheard =
+        (struct nemesis_unheard){.step = UNHEARD_ENDS,
+                                 .shard = shard->id,
+                                 .former = shard->primary,
+                                 .end_ns = nemesis_now(nemesis) + 12 * nemesis->options.lease_ns};
+    nemesis->kill_ns[shard->primary - 1] = nemesis_now(nemesis);
+    return true;
+}
+
+/* What the manager sends that server waits, or does so no more. */
+static void hold_up(struct nemesis *nemesis, uint32_t *server, uint32_t next)
+{
+    if (*server)
+        nemesis_block(nemesis, nemesis_cm(nemesis), *server - 1, false);
+    *server = next;
+    if (next)
+        nemesis_block(nemesis, nemesis_cm(nemesis), next - 1, true);
+}
+
+void nemesis_unheard_end(struct nemesis *nemesis)
+{
+    hold_up(nemesis, &nemesis->unheard.backup, 0);
+    hold_up(nemesis, &nemesis->unheard.primary, 0);
+    nemesis->unheard.step = UNHEARD_NONE;
+}
+
+static const struct control *control_of(const struct nemesis *nemesis, uint32_t server)
+{
+    const struct control *control = sim_cluster_control(nemesis->cluster, server - 1);
+    return control && control->config ? control : NULL;
+}
+
+/* ENDS */
+static void await_answer(struct nemesis *nemesis, const struct cluster_config *config,
+                         const struct shard *shard)
+{
+    struct nemesis_unheard *unheard = &nemesis->unheard;
+    for (uint32_t i = 0; shard->primary != unheard->former && i < shard->backup_count; i++) {
+        const struct control *control = control_of(nemesis, shard->backups[i]);
+        if (!control || control->adoption.reported != config->term ||
+            control->adoption.committed == config->term)
+            continue;
+        unheard->step = UNHEARD_ANSWERED;
+        unheard->term = config->term;
+        unheard->leads = shard->primary;
+        hold_up(nemesis, &unheard->backup, shard->backups[i]);
+        return;
+    }
+}
+
+/* ANSWERED */
+static void await_commit(struct nemesis *nemesis)
+{
+    struct nemesis_unheard *unheard = &nemesis->unheard;
+    const struct control *leads = control_of(nemesis, unheard->leads),
+                         *backup = control_of(nemesis, unheard->backup);
+    struct cluster_config *config = nemesis_stored_config(nemesis);
+    struct shard *shard = NULL;
+    for (uint32_t i = 0; config && i < config->shard_count; i++)
+        shard = config->shards[i].id == unheard->shard ? &config->shards[i] : shard;
+    if (!leads || !backup || !shard || config->term != unheard->term ||
+        backup->adoption.committed == unheard->term) {
+        nemesis_unheard_end(nemesis);
+    } else if (leads->adoption.committed == unheard->term) {
+        for (uint32_t i = 0; i < shard->backup_count; i++) {
+            if (shard->backups[i] == unheard->backup)
+                shard->backups[i] = unheard->leads;
+        }
+        shard->primary = unheard->backup;
+        shard->worker = draw_worker(nemesis, config, shard);
+        shard->epoch++;
+        store(nemesis, config);
+        hold_up(nemesis, &unheard->primary, unheard->leads);
+        unheard->step = UNHEARD_PLANNED;
+    }
+    cluster_release(config);
+}
+
+void nemesis_unheard_step(struct nemesis *nemesis)
+{
+    struct nemesis_unheard *unheard = &nemesis->unheard;
+    const struct cluster_config *config = sim_cluster_config(nemesis->cluster);
+    const struct shard *shard = config ? cluster_shard(config, unheard->shard) : NULL;
+    if (!shard || nemesis_now(nemesis) >= unheard->end_ns) {
+        nemesis_unheard_end(nemesis);
+    } else if (unheard->step == UNHEARD_ENDS) {
+        await_answer(nemesis, config, shard);
+    } else if (unheard->step == UNHEARD_ANSWERED) {
+        await_commit(nemesis);
+    } else if (unheard->step == UNHEARD_PLANNED && config->term > unheard->term) {
+        nemesis_cut(nemesis, unheard->backup - 1,
+                    nemesis_cm(nemesis)); /* it does not hear of it later, either */
+        hold_up(nemesis, &unheard->backup, 0);
+        unheard->step = UNHEARD_HEARD;
+        nemesis->kill_ns[unheard->leads - 1] =
+            nemesis_now(nemesis) + nemesis_below(nemesis, 2 * nemesis->options.lease_ns);
+        nemesis->due_ns = nemesis_now(nemesis);
+    } else if (unheard->step == UNHEARD_HEARD && !nemesis_is_up(nemesis, unheard->leads - 1)) {
+        nemesis_unheard_end(nemesis);
+    }
 }

@@ -564,7 +564,7 @@ static bool begin_clock(struct nemesis *nemesis)
 bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
 {
     bool lasts = fault != NEMESIS_CUT && fault != NEMESIS_COORD_EXPIRE &&
-                 fault != NEMESIS_KILL_CLIENT && fault != NEMESIS_PLAN && fault != NEMESIS_CLOCK;
+                 fault != NEMESIS_KILL_CLIENT && fault < NEMESIS_CLOCK;
     if (lasts && nemesis->spell_count == MAX_SPELLS)
         return false;
     switch (fault) {

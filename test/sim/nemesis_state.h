@@ -21,6 +21,16 @@ struct spell {
     bool coord;        /* SPLIT, COORD_PART: the CM does not reach the coordination service */
 };
 
+/* nemesis_unheard: servers by number; 0: none. */
+struct nemesis_unheard {
+    uint32_t step; /* 0: nothing is under way */
+    uint16_t shard;
+    uint32_t former, leads;   /* its primaries */
+    uint32_t backup, primary; /* those for whom what the manager sends waits */
+    uint64_t term;            /* which the backup has answered */
+    uint64_t end_ns;          /* at most */
+};
+
 struct nemesis {
     struct sim_cluster *cluster;
     struct nemesis_options options;
@@ -35,13 +45,14 @@ struct nemesis {
     uint64_t kill_ns[SIM_MAX_SERVERS]; /* WAKE_NEVER: not awaited */
     uint64_t start_ns[SIM_MAX_SERVERS];
     uint64_t start_cm_ns;
-    uint64_t rose_ns;            /* when the last start was over; WAKE_NEVER: it is not */
-    uint64_t fell_ns;            /* when the first server ended, before it */
-    uint64_t amiss_ns;           /* when something was, last */
-    uint64_t planned_term;       /* of the last planned change */
-    uint32_t mute;               /* server whose answers are lost until it adopts that; 0: none */
-    uint64_t mute_end_ns;        /* at most */
-    bool spare[SIM_MAX_SERVERS]; /* N4: of those that have ended */
+    uint64_t rose_ns;      /* when the last start was over; WAKE_NEVER: it is not */
+    uint64_t fell_ns;      /* when the first server ended, before it */
+    uint64_t amiss_ns;     /* when something was, last */
+    uint64_t planned_term; /* of the last planned change */
+    uint32_t mute;         /* server whose answers are lost until it adopts that; 0: none */
+    uint64_t mute_end_ns;  /* at most */
+    struct nemesis_unheard unheard;
+    bool spare[SIM_MAX_SERVERS];                   /* N4: of those that have ended */
     uint64_t cut_ns[MAX_PROCESSES][MAX_PROCESSES]; /* nemesis_cut_each: WAKE_NEVER: not, or done */
     uint32_t cuts;                                 /* of these, still to come */
     uint32_t hasty;
@@ -133,6 +144,11 @@ struct cluster_config *nemesis_stored_config(const struct nemesis *nemesis);
 
 /* Planned changes; false if there were none. */
 bool nemesis_plan(struct nemesis *nemesis);
+
+/* One server does not hear of a commit, and is to lead a shard then; false if there is none for that. A step; its end. */
+bool nemesis_unheard(struct nemesis *nemesis);
+void nemesis_unheard_step(struct nemesis *nemesis);
+void nemesis_unheard_end(struct nemesis *nemesis);
 
 /* Ends `mute` if it is time, or now. */
 void nemesis_unmute(struct nemesis *nemesis, bool now);

@@ -354,6 +354,17 @@ static void draw_failover_faults(struct random *random, struct swarm *out)
         out->cluster.timeout_ns = deaf_ns + 8 * NS_PER_S;
 }
 
+/* Who does not hear of a commit is one of two that stay. */
+static void draw_unheard(uint64_t seed, struct swarm *out)
+{
+    struct random random;
+    random_init(&random, seed ^ 0x4ea4d); /* likewise */
+    if (!chance(&random, 30))
+        return;
+    out->nemesis.weights[NEMESIS_UNHEARD] = between32(&random, 8, 24);
+    out->cluster.replicas = 3;
+}
+
 /* Machines and disks that are new, and clocks that change. */
 static void draw_replacements(uint64_t seed, struct nemesis_options *out)
 {
@@ -383,6 +394,7 @@ static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
     draw_failover_faults(&random, out);
     out->nemesis.weights[NEMESIS_PLAN] = between32(&random, 0, 8);
     draw_replacements(seed, &out->nemesis);
+    draw_unheard(seed, out);
     out->cluster.heat_us = perhaps(&random, 50, 50, 5);
     out->load.readers = out->cluster.clients / 2;
     /* A reader asks on while the server that it asks stands still. */

@@ -238,19 +238,20 @@ TEST(a_newer_configuration_takes_the_place_of_one_that_is_not_adopted)
 
 enum plan { LEADS_NOT, LEADS, LEFT, FILLS };
 
-/* The next configuration but `skipped`: what this server is of that shard. Server 2 is the other replica. */
+/* The next configuration but `skipped`: what this server is of that shard. The other member is the other replica. */
 static struct cluster_config *planned(const struct cluster_config *before, uint32_t shard,
                                       enum plan plan, uint32_t skipped)
 {
     struct cluster_config *config = cluster_copy(before);
     struct shard *row = &config->shards[shard];
+    const uint32_t other = config->members[1].server;
 
     assert_non_null(config);
     config->term += 1 + skipped;
     row->epoch += 1 + skipped;
-    row->primary = plan == LEADS ? 1 : 2;
+    row->primary = plan == LEADS ? 1 : other;
     row->backup_count = plan == LEADS || plan == LEADS_NOT;
-    row->backups[0] = row->backup_count == 0 ? 0 : plan == LEADS ? 2 : 1;
+    row->backups[0] = row->backup_count == 0 ? 0 : plan == LEADS ? other : 1;
     row->filling_count = plan == FILLS;
     row->filling[0] = plan == FILLS;
     row->worker = 0;
@@ -440,6 +441,57 @@ TEST(a_shard_whose_primary_stays_is_promoted_with_all_that_it_sent_until_the_com
     const struct message_reply reply = next_reply(stage);
     assert_int_equal(reply.status, 0);
     assert_int_equal(reply.version, version_make(1, 1));
+}
+
+/* Server 3 takes the place of server 2, and has been told that this is committed; this server has not. */
+TEST(a_shard_stays_with_its_digest_role_while_anybody_may_send_who_led_it_in_what_was_adopted)
+{
+    struct puppet_conn *client = stage_client(stage);
+    const char *key = stage_key_of(STAGE_BACKED);
+    const struct entry_header put = {.type = ENTRY_PUT,
+                                     .shard = STAGE_BACKED,
+                                     .version = version_make(2, 1),
+                                     .key_bytes = (uint16_t)strlen(key),
+                                     .value_bytes = 5,
+                                     .blocks = 1};
+
+    stage_commit(stage, 1);
+    struct landing landing = landing_begin(stage);
+    struct cluster_config *next = cluster_copy(stage->config);
+    next->term++;
+    next->members[1].server = 3;
+    next->members[1].incarnation = 300;
+    snprintf(next->members[1].address, sizeof next->members[1].address, "puppet:3");
+    for (uint32_t i = 0; i < next->shard_count; i++) {
+        struct shard *row = &next->shards[i];
+        *(row->primary == 2 ? &row->primary : &row->backups[0]) = 3;
+        row->epoch++;
+    }
+    assert_int_equal(cluster_finish(next), 0);
+    come(stage, next);
+    puppet_shut_out(stage->fabric, STAGE_CONTROL, 2, 0);
+    stage_pass(stage, 100 * NS_PER_MS);
+    assert_int_equal(adopted(stage), 2);
+
+    come(stage, planned(stage->config, STAGE_BACKED, LEADS, 0));
+    assert_int_equal(adopted(stage), 3);
+    landing_block(&landing, put, key, "value");
+    next = cluster_copy(stage->config); /* now server 3 ends */
+    next->term++;
+    next->member_count = 1;
+    for (uint32_t i = 0; i < next->shard_count; i++) {
+        next->shards[i].backup_count = 0;
+        next->shards[i].epoch++;
+    }
+    assert_int_equal(cluster_finish(next), 0);
+    come(stage, next);
+    puppet_shut_out(stage->fabric, STAGE_CONTROL, 3, 0);
+    stage_pass(stage, 100 * NS_PER_MS);
+    assert_int_equal(adopted(stage), 4);
+    stage_commit(stage, 4);
+    stage_get(stage, client, key);
+    stage_run(stage);
+    assert_int_equal(next_reply(stage).version, put.version);
 }
 
 TEST(a_shard_that_is_led_here_again_by_the_newest_configuration_returns_to_its_worker)
