@@ -177,11 +177,26 @@ static struct victim *scanned(struct clean *clean)
     return NULL;
 }
 
-/* Superseders that are not committed in time may never be: then what they supersede is copied, which takes another scan. */
+/* Superseders that are not committed in time may never be: then what they supersede is copied, which takes another scan. So
+ * does what is to stay by now (K9). */
 static bool is_to_be_scanned_again(const struct clean *clean, const struct victim *victim)
 {
-    const int done = clean_copy_is_committed(clean, victim);
+    if (victim->step == VICTIM_COPIED)
+        return victim->exposures !=
+               atomic_fetch_add_explicit(&clean->common->exposures, 0, memory_order_acq_rel);
+    const int done = victim->step == VICTIM_COMMIT ? clean_copy_is_committed(clean, victim) : 1;
     return done < 0 || (done == 0 && clean->now_ns >= victim->until_ns);
+}
+
+/* False: another one is scanned. */
+static bool scan_again(struct clean *clean, struct victim *victim)
+{
+    if (scanned(clean))
+        return false;
+    victim->keep = true;
+    victim->step = VICTIM_SCAN;
+    clean_copy_begin(clean, victim);
+    return true;
 }
 
 static bool wait_for_commit(struct clean *clean, struct victim *victim)
@@ -190,12 +205,7 @@ static bool wait_for_commit(struct clean *clean, struct victim *victim)
         victim->step = VICTIM_COPIED;
         return true;
     }
-    if (!is_to_be_scanned_again(clean, victim) || scanned(clean))
-        return false;
-    victim->keep = true;
-    victim->step = VICTIM_SCAN;
-    clean_copy_begin(clean, victim);
-    return true;
+    return is_to_be_scanned_again(clean, victim) && scan_again(clean, victim);
 }
 
 /* No index item leads there any more. */
@@ -203,6 +213,8 @@ static bool retire(struct clean *clean, struct victim *victim)
 {
     if (victim->copies > clean->checked)
         return false;
+    if (is_to_be_scanned_again(clean, victim))
+        return scan_again(clean, victim);
     victim->ticket = reclaim_retire(&clean->common->reclaim);
     victim->step = VICTIM_GRACE;
     return true;
@@ -307,7 +319,7 @@ static void give_up(struct clean *clean, struct victim *victim)
         log_event(LOG_WARN, "segment_parked", "segment=%lu items=%lu reason=damaged",
                   victim->segment, live_items(store_live(clean->common->store), victim->segment));
     }
-    parked->stuck = true;
+    parked->stuck |= clean->exposed == 0;
     remove_victim(clean, victim);
 }
 
@@ -319,7 +331,7 @@ static bool pass_over(struct clean *clean, struct victim *victim)
     for (uint32_t i = 0; i < clean->victim_count; i++) {
         const struct victim *other = &clean->victims[i];
         others |= other != victim;
-        again |= other->step == VICTIM_COMMIT && is_to_be_scanned_again(clean, other);
+        again |= is_to_be_scanned_again(clean, other);
     }
     if (!clean->is_short || clean->asking || clean->closing_count > 0 || (others && !again))
         return false;

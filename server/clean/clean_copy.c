@@ -17,6 +17,11 @@
  *      digest role could read it then, or the data may be incomplete. It is copied: a start would miss it. If it does not
  *      lie in one piece it cannot be: then its victim stays for a while. It does, too, if the entry is not committed: a
  *      stopped sender may have stored it when the segment was closed. A copy would soon lie in a COMMITTED segment (C6).
+ *  K9  What the uncommitted suffix of a shard may name stays where it is until the shard is reconciled: its victim stays for a
+ *      while, too. The owner says so before it looks (shard_expose), and counts that; of a victim for which somebody did since
+ *      its scan began, the scan is done again before it is retired. Both are read-modify-writes of one word: so either the
+ *      owner finds nothing in the victim, or the scan behind it sees what the owner has said. That travels with the shard,
+ *      whoever owns it; and nothing else waits for a shard that nobody serves.
  *  K7  A tombstone for whose key the index has nothing has gone (clean_tombstones.c, B5): what is settled was applied, and
  *      nothing else takes an item away.
  */
@@ -42,13 +47,14 @@ struct clean_block {
 
 void clean_copy_begin(struct clean *clean, struct victim *victim)
 {
-    const struct server_common *common = clean->common;
+    struct server_common *common = clean->common;
     entry_scan_init(&clean->scan, &common->format,
                     pm_at(common->pm, store_segment_offset(common->store, victim->segment)),
                     STORE_SEGMENT_BYTES, 0);
     clean->entry = (struct join_piece){0};
     clean->exposed = 0;
     victim->need_count = 0;
+    victim->exposures = atomic_fetch_add_explicit(&common->exposures, 0, memory_order_acq_rel);
 }
 
 /* --- superseders that are not committed yet --- */
@@ -129,6 +135,13 @@ static bool is_exposed(const struct clean *clean, const struct entry_header *hea
     const struct shard_state *shard = clean->shards[header->shard];
     return shard && version_epoch(header->version) >= shard->first_epoch &&
            header->version > atomic_load_explicit(&shard->dur_settled, memory_order_acquire);
+}
+
+/* K9 */
+static bool is_named(const struct clean *clean, const struct entry_header *header)
+{
+    const struct shard_state *shard = clean->shards[header->shard];
+    return shard && header->version > atomic_load_explicit(&shard->exposed, memory_order_acquire);
 }
 
 /* `block` ends the entry. */
@@ -251,6 +264,10 @@ static int clean_block(struct clean *clean, struct victim *victim, const struct 
         return drop(clean, victim, header);
     if (header->type != ENTRY_PUT && header->type != ENTRY_DELETE)
         return 0; /* K4 */
+    if (is_named(clean, header)) {
+        clean->exposed++;
+        return 0;
+    }
     const bool exposed = is_exposed(clean, header);
     if (!join_piece_add(&clean->entry, header, offset, block->bytes) || /* K3 */
         (exposed && header->version > committed(clean, header->shard))) {

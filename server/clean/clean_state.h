@@ -43,6 +43,8 @@ struct victim {
     uint32_t position;  /* ZERO */
     bool of_checkpoint; /* GRACE is its first step: it held nothing else */
 
+    uint64_t exposures; /* of the server, when its last scan began (K9) */
+
     /* SCAN, COMMIT */
     bool keep; /* nothing is waited for: what is not superseded by a committed version is copied */
     uint32_t need_count;

@@ -16,9 +16,9 @@
  *  D6  Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it either lies in no
  *      COMMITTED segment, so that nobody cleans it: blocks to be joined, and an entry that comes by message in parts, are
  *      dropped as soon as their version is settled, and the uncommitted suffix lies above what is settled. Or it is held:
- *      what is stored and not applied; and a suffix of which a part lies in a COMMITTED segment all the same: because a
- *      block of it could not be read when that segment was committed, because the data may be incomplete, or because it
- *      is asked for what is below (suffix_below.h).
+ *      what is stored and not applied. Of a suffix a part may lie in a COMMITTED segment all the same: because a block of
+ *      it could not be read when that segment was committed, because the data may be incomplete, or because it is asked
+ *      for what is below (suffix_below.h). That stays where it is until the shard is reconciled (shard_expose).
  *  D9  An epoch begins when all that landed here of earlier ones is applied (Z3). If none of that lies in a segment that is
  *      open, (epoch, 0) is settled: perhaps nothing lands here any more, and others wait for it to let tombstones go.
  */
@@ -136,7 +136,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
     if (start > here)
         atomic_store_explicit(&shard->version, start, memory_order_relaxed);
     if (version_epoch(version) == shard->epoch) { /* its log reconciliation is over */
-        digest_tail_release(digest, shard);
+        shard_cover(shard);
         suffix_clear(&shard->below.found);
         shard->followed = true;
     }
@@ -381,7 +381,7 @@ static void take_query(struct digest *digest, struct query *query)
         return;
     }
     if (query->suffix.after < shard->suffix.above)
-        digest_tail_hold(digest, shard);
+        shard_expose(shard, query->suffix.after, &digest->common->exposures);
     query->suffix.ticket = query->suffix.cursor ? 0 : digest_catch_up_begin(digest);
     query_begin(&digest->waiting, query, shard);
 }
@@ -493,10 +493,10 @@ static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_
     wake_at(wake_ns, digest->look_ns);
 }
 
-/* D6. Uncommitted suffixes have been held since before their shards were handed out. */
+/* D6 */
 static uint64_t held(const struct digest *digest)
 {
-    if (!digest->has_all || digest->suffixes > 0)
+    if (!digest->has_all)
         return reclaim_since(&digest->reclaim);
     return digest_store_held(digest);
 }

@@ -48,7 +48,7 @@ static void detach(struct digest *digest, struct shard_state *shard)
     refuse_queries(digest, shard);
     join_drop(&digest->join, shard->id, UINT64_MAX);
     shard->incoming.coming = false;
-    digest_tail_leave(digest, shard);
+    digest_tail_leave(shard);
     atomic_store_explicit(&shard->missing, false, memory_order_relaxed);
     atomic_store_explicit(&shard->landed, version > shard->met ? version : shard->met,
                           memory_order_relaxed);

@@ -34,9 +34,8 @@ struct digest {
     uint32_t number;
     struct role role;
     struct reclaim_role reclaim;
-    uint64_t epoch;    /* of this poll: what it finds is held since then */
-    bool has_all;      /* each shard that was handed out to it has been taken */
-    uint32_t suffixes; /* of its shards, those whose uncommitted suffix is held (D6) */
+    uint64_t epoch; /* of this poll: what it finds is held since then */
+    bool has_all;   /* each shard that was handed out to it has been taken */
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this role owns */
     struct shard_list owned;                     /* the same, a list */
     uint32_t frozen;                             /* of these, those that are split */
@@ -124,14 +123,9 @@ void digest_tail_age(struct digest *digest);
 /* A question about completion records is answered. False: there was none. */
 bool digest_tail_answer(struct digest *digest);
 
-/* Nothing that the suffix names is cleaned away until digest_tail_release; D6. */
-void digest_tail_hold(struct digest *digest, struct shard_state *shard);
-void digest_tail_release(struct digest *digest, struct shard_state *shard);
-
 /* digest_tail_leave: the shard is not this role's any more; this server is going to lead it. Its suffix is sorted, and
- * its completion records are complete, as far as was known here. If it was held, the next owner has to hold it:
- * `suffix_exposed`. */
-void digest_tail_leave(struct digest *digest, struct shard_state *shard);
+ * its completion records are complete, as far as was known here. */
+void digest_tail_leave(struct shard_state *shard);
 
 /* --- digest_catch_up.c --- */
 

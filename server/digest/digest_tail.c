@@ -19,8 +19,6 @@ void digest_tail_take(struct digest *digest, struct shard_state *shard)
     shard->completed.acknowledged = &digest->acknowledged;
     shard->suffix.completed = &shard->completed;
     apply_depose(shard);
-    if (shard->suffix_exposed && shard->suffix.count > 0)
-        digest_tail_hold(digest, shard);
 }
 
 /* D7: of an epoch that is reconciled, `settled` has not risen. */
@@ -113,25 +111,11 @@ bool digest_tail_answer(struct digest *digest)
     return true;
 }
 
-void digest_tail_hold(struct digest *digest, struct shard_state *shard)
-{
-    digest->suffixes += !shard->suffix_held;
-    shard->suffix_held = true;
-}
-
-void digest_tail_release(struct digest *digest, struct shard_state *shard)
-{
-    digest->suffixes -= shard->suffix_held;
-    shard->suffix_held = false;
-}
-
-void digest_tail_leave(struct digest *digest, struct shard_state *shard)
+void digest_tail_leave(struct shard_state *shard)
 {
     const uint64_t lost = apply_promote(shard);
     if (lost)
         log_event(LOG_WARN, "records_lost",
                   "shard=%u operations=%lu a retry of one of them would be carried out again",
                   shard->id, lost);
-    shard->suffix_exposed = shard->suffix_held;
-    digest_tail_release(digest, shard);
 }

@@ -196,7 +196,7 @@ static int apply_some(struct recover_part *part, const struct recover_list *list
 
 /* --- the part --- */
 
-/* D6 of the digest role. A block that could not be read when its segment was committed may be of the suffix. */
+/* K9 of the clean role, which has not begun. A block that could not be read when its segment was committed may be of the suffix. */
 static bool is_exposed(const struct store *store, const struct shard_state *shard)
 {
     bool exposed = shard->possibly_incomplete;
@@ -217,7 +217,8 @@ static void settle_shard(const struct recover *recover, struct recover_shard *of
     suffix_clear(&of->made);
     suffix_sort(&shard->suffix);
     shard->completed.lost = 0; /* those of long ago are no loss */
-    shard->suffix_exposed = is_exposed(recover->common->store, shard);
+    if (is_exposed(recover->common->store, shard))
+        atomic_init(&shard->exposed, shard->suffix.above);
     recover_clients_raise(&recover->clients, shard->id, &shard->records);
 }
 

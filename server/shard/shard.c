@@ -25,6 +25,7 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     atomic_init(&shard->commit, version_make(1, 0));
     atomic_init(&shard->settled, version_make(1, 0));
     atomic_init(&shard->closed, version_make(description->epoch, 0));
+    atomic_init(&shard->exposed, UINT64_MAX);
     int error = work_init(&shard->work, description->first_slot, description->last_slot);
     if (!error)
         error = index_create(pm, format, &shard->index);
@@ -51,6 +52,14 @@ void shard_fill(struct shard_state *shard, uint64_t first_allocation)
     atomic_init(&shard->settled, before);
     atomic_init(&shard->dur_settled, before);
     atomic_init(&shard->closed, before);
+}
+
+void shard_expose(struct shard_state *shard, uint64_t version, _Atomic uint64_t *exposures)
+{
+    if (version >= atomic_load_explicit(&shard->exposed, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&shard->exposed, version, memory_order_release);
+    atomic_fetch_add_explicit(exposures, 1, memory_order_acq_rel);
 }
 
 void shard_close(struct shard_state *shard, uint64_t version)

@@ -77,6 +77,9 @@ struct shard_state {
                               * segment closed. At first all of earlier epochs. */
     _Atomic uint64_t
         landed; /* primary: the highest version that landed here before it was promoted; 0: none */
+    _Atomic uint64_t
+        exposed; /* the uncommitted suffix may name versions above this one in segments that are COMMITTED, until the
+                              * shard is reconciled; UINT64_MAX: none (clean_copy.c, K9). Lowered by shard_expose */
     _Atomic bool recovering; /* primary: log reconciliation is not done, nothing is served */
     _Atomic uint64_t lost;   /* primary: committed versions that its reconciliation found nowhere */
     _Atomic bool missing;    /* backup: a committed version never arrived (prefix.h) */
@@ -114,8 +117,6 @@ struct shard_state {
     struct shard_link reconcile_link;
     bool
         possibly_incomplete; /* each replica may lack anything: reconciliation leaves nothing out */
-    bool
-        suffix_exposed; /* a segment that may be cleaned may have a part of the uncommitted suffix */
     bool commit_listed; /* in the worker's list of those whose commit version is to be spread */
     bool commit_again;  /* also if it has not changed: a backup may not have been told */
     struct shard_link commit_link;
@@ -124,7 +125,6 @@ struct shard_state {
     struct shard_link owned_link;     /* in the digest role's list */
     struct shard_link releasing_link; /* likewise, of those that it is to return */
     uint64_t release_ticket;
-    bool suffix_held; /* so that nothing that it names is cleaned away */
     uint64_t met; /* the highest version of which a block lies here that may not be applied yet */
 
     /* Backup only: a long entry that comes by message. */
@@ -163,6 +163,15 @@ static inline bool shard_counts(const struct shard_state *shard, uint64_t versio
 static inline uint64_t shard_contiguous(const struct shard_state *shard)
 {
     return shard->followed ? shard->prefix.upto : shard->suffix.contiguous;
+}
+
+/* shard_expose: the owner is about to look for versions above this one, for the suffix: the clean role leaves them where they
+ * are, whoever owns the shard meanwhile, until shard_cover says that it is reconciled. `exposures` counts that for the clean
+ * role, which may be about to give up a segment. */
+void shard_expose(struct shard_state *shard, uint64_t version, _Atomic uint64_t *exposures);
+static inline void shard_cover(struct shard_state *shard)
+{
+    atomic_store_explicit(&shard->exposed, UINT64_MAX, memory_order_release);
 }
 
 /* shard_close: the owner is about to close a segment in which versions up to this one may lie. */

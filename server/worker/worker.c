@@ -11,7 +11,7 @@
  *      by a start before the shard is served (worker_reconcile.c).
  *  W3  A request is refused before any data is touched, or it is carried out; nothing in between.
  *  W12 Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it is held: what Fetch
- *      asks for, and all while suffixes are reconciled that may be cleaned. Batches on their way are not: they wait for
+ *      asks for. Uncommitted suffixes need not be: what they name is not cleaned before they are reconciled (digest.c, D6). Batches on their way are not: they wait for
  *      peers that may wait for this server's space. Their bytes are safe because their segment is not committed: not that
  *      of writes in flight, as their versions are not settled, and no other from worker_sends_from on.
  *  W13 An answer that tells of data (a value, its absence, a conflict, a write that is done) leaves if the lease held after
@@ -364,11 +364,10 @@ static void execute_commands(struct worker *worker, uint64_t now_ns)
 
 /* --- the role --- */
 
-/* W12. Uncommitted suffixes lie in no segment that anybody cleans before they are reconciled (digest.c, D6), or have been
- * held since before they were handed out. */
+/* W12 */
 static uint64_t held(struct worker *worker)
 {
-    if (!worker->has_all || worker->holds_suffixes)
+    if (!worker->has_all)
         return reclaim_since(&worker->reclaim);
     const uint64_t fetch = worker_fetch_held(worker), fill = worker_fill_held(worker);
     return fetch < fill ? fetch : fill;

@@ -266,7 +266,7 @@ static bool keep_in_flight(struct worker *worker, struct shard_state *shard)
 {
     if (shard->begun) {
         end_epoch(shard);
-        shard->begun = shard->suffix_exposed = false;
+        shard->begun = false;
     }
     while (shard->in_flight.first) {
         struct write_op *op = shard->in_flight.first;

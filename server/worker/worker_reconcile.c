@@ -52,7 +52,6 @@ void worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
         server_fail(worker->common, ROWAN_ENOMEM, "no memory to reconcile the logs of a shard");
         return;
     }
-    worker->holds_suffixes |= shard->suffix_exposed;
     LIST_APPEND(&all->waiting, shard, reconcile_link);
     shard->reconcile_listed = true;
 }
@@ -367,7 +366,8 @@ static bool look_below(struct worker *worker, struct reconciliation *it, uint64_
         wake_at(wake_ns, it->retry_ns);
         return false;
     }
-    worker->holds_suffixes |= it->from < shard->suffix.above;
+    if (it->from < shard->suffix.above)
+        shard_expose(shard, it->from, &worker->common->exposures);
     const int done = suffix_below_step(&shard->below, &shard->suffix, shard->index,
                                        worker->common->pm, it->from);
     if (done < 0)
@@ -464,6 +464,7 @@ static void finish(struct worker *worker, struct reconciliation *it, uint64_t no
                   worker->number, shard->id, it->holes, it->from);
     suffix_clear(&shard->suffix);
     clear(it);
+    shard_cover(shard);
     shard->begun = true;
     atomic_store_explicit(&shard->recovering, false, memory_order_relaxed);
     raise_version(shard);
@@ -523,7 +524,6 @@ bool worker_reconcile_poll(struct worker *worker, uint64_t now_ns, uint64_t *wak
     if (all->active == 0 && !all->waiting.first) {
         free(all);
         worker->reconciliations = NULL;
-        worker->holds_suffixes = false;
     }
     return any;
 }

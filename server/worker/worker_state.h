@@ -315,7 +315,6 @@ struct worker {
     uint32_t tag; /* of the last question to a peer, or message of entries */
     struct fetch fetch;
     struct reconciliations *reconciliations; /* NULL: every shard is reconciled */
-    bool holds_suffixes;                     /* that may be cleaned: W12 */
     struct fills *fills;                     /* NULL: nothing was ever to be filled */
     struct pace split_pace;
     bool fill_wanted;         /* some shard has a replica that fills, or had */

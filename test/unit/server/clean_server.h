@@ -62,6 +62,7 @@ static void begin_server(struct image *image, uint64_t reserve, bool checkpoints
     for (unsigned i = 0; i < 2; i++) {
         atomic_store(&shards[i]->commit, v(1000));
         atomic_store(&shards[i]->dur_settled, v(1000));
+        shard_cover(shards[i]);
         assert_int_equal(
             command_push(&clean_role(clean)->inbox,
                          &(struct command){.kind = COMMAND_READ,

@@ -1,4 +1,4 @@
-/* The clean role's threshold, which changes while it runs. */
+/* What changes for the clean role while it runs: its threshold, and what is to stay in its place. */
 #include "clean_server.h"
 
 enum { POLLS = 300 };
@@ -43,6 +43,39 @@ TEST(another_threshold_holds_from_the_next_look_on)
     clean_tune(clean, CLEAN_LIVE_PERCENT, false);
     poll();
     assert_int_not_equal(segment_of(image, "key-0"), first);
+}
+
+static uint64_t commit_put(struct image *image, uint16_t shard, uint64_t version, const char *key)
+{
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, shard, version, key);
+    store_transition(image->store, image->segment, SEGMENT_USED);
+    store_transition(image->store, image->segment, SEGMENT_COMMITTED);
+    return image->segment;
+}
+
+/* It is said before the victim is scanned, or when its entry was copied. */
+TEST(what_a_suffix_may_name_stays_until_the_shard_is_reconciled)
+{
+    for (unsigned late = 0; late < 2; late++) {
+        const char *key = late ? "later" : "k";
+        commit_put(image, LED, v(1 + late), "other");
+        const uint64_t victim = commit_put(image, BACKED, v(1 + late), key);
+        uint64_t wake_ns = UINT64_MAX;
+
+        begin_server(image, 1000, false);
+        while (late && store_segment_at(image->store, find(backed, key)) == victim)
+            clean_poll(clean, now_ns, &wake_ns);
+        shard_expose(backed, v(late), &image->common.exposures);
+        poll();
+        assert_int_equal(store_meta(image->store, victim).state, SEGMENT_COMMITTED);
+        assert_true(late || store_segment_at(image->store, find(backed, key)) == victim);
+        shard_cover(backed);
+        now_ns += 2 * NS_PER_S;
+        poll();
+        assert_int_not_equal(store_segment_at(image->store, find(backed, key)), victim);
+        assert_int_equal(store_meta(image->store, victim).state, SEGMENT_FREE);
+    }
 }
 
 UNIT_MAIN(NULL, NULL)

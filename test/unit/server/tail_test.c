@@ -251,7 +251,6 @@ static int verdict(struct shard_state *shard, uint32_t client, uint32_t operatio
 TEST(who_is_promoted_knows_what_may_be_asked_again)
 {
     struct landing landing = landing_begin(stage);
-    struct digest *digest = stage_digest(stage);
     struct shard_state *shard = shard_of(stage);
     uint64_t version = 0;
 
@@ -264,7 +263,7 @@ TEST(who_is_promoted_knows_what_may_be_asked_again)
     assert_int_equal(landing_ask(&landing).settled, version_make(1, 3));
     landing_put_of(&landing, 4, OTHER, 2);
     landing_ask(&landing);
-    digest_tail_leave(digest, shard);
+    digest_tail_leave(shard);
     assert_int_equal(records_count(&shard->records), 3);
     assert_int_equal(verdict(shard, CLIENT, 11, &version), RECORDS_DONE);
     assert_true(version == version_make(1, 2));
@@ -288,7 +287,7 @@ TEST(who_is_promoted_after_a_start_knows_it_too)
     (void)landing_return(stage);
     struct shard_state *shard = shard_of(stage);
     assert_true(atomic_load(&shard->settled) == version_make(1, 1));
-    digest_tail_leave(stage_digest(stage), shard);
+    digest_tail_leave(shard);
     assert_int_equal(verdict(shard, CLIENT, 10, &version), RECORDS_DONE);
     assert_int_equal(verdict(shard, OTHER, 1, &version), RECORDS_DONE);
     assert_true(version == version_make(1, 2));
