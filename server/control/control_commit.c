@@ -1,9 +1,10 @@
-/* Segments become COMMITTED (design, section 4): closed, and every version that lies in them settled. Nothing else is
+/* Segments become COMMITTED (design, section 4): closed, and every version that lies in them settled. Mostly nothing else is
  * known of what is in a segment, so this is a grace period, as in epoch-based reclamation:
  *
  *  1. IDLE -> WAIT: note which segments are closed, and then, of each shard, the highest version that may lie in a
  *     closed one (`closed`).
  *  2. WAIT -> FENCE: once each shard's settled version has reached what was noted, all that is stored is brought to PM.
+ *     WAIT -> PINS -> FENCE: those of some shards do not rise, as nobody serves them (G7).
  *  3. FENCE -> ROWS: then what was noted goes into the replica table, which is brought to PM, too.
  *  4. ROWS -> IDLE: the noted segments become COMMITTED.
  *
@@ -27,8 +28,12 @@
  *  G6 A segment of which a worker may have something on its way by pointer is not noted, nor COMMITTED: it stays as it is until
  *     that has landed. Nobody cleans what is not COMMITTED.
  *
- * A period that does not end, because a backup is away, holds up the next; nothing is lost by that but space. Of shards whose
- * commit version is too low the primaries are asked for it (COMMIT_ASK_NS): what told it may have been lost.
+ *  G7 A shard whose settled version stands still holds up no other: then what was noted is read, and a segment in which it
+ *     has anything above that version is not noted any more (it is pinned), until that is settled. So long as the version
+ *     stands, later periods do not wait for it: their segments are read at once, each of them once.
+ *
+ * A period waits for COMMIT_ASK_NS, and longer as long as settled versions rise. Of shards whose commit version is too low the
+ * primaries are asked for it: what told it may have been lost.
  */
 #include <stdlib.h>
 
@@ -39,16 +44,20 @@
 #define COMMIT_CHECK_NS (100 * NS_PER_MS)
 #define COMMIT_ASK_NS   NS_PER_S
 
+enum { COMMIT_READ_BYTES = 64 << 10 }; /* PINS: in a poll */
+
 int control_commit_open(struct control *control)
 {
-    control->commit_covers =
-        calloc(store_segments(control->common->store), sizeof *control->commit_covers);
-    return control->commit_covers ? 0 : ROWAN_ENOMEM;
+    const uint64_t segments = store_segments(control->common->store);
+    control->commit_covers = calloc(segments, sizeof *control->commit_covers);
+    control->commit_pins = calloc(segments, sizeof *control->commit_pins);
+    return control->commit_covers && control->commit_pins ? 0 : ROWAN_ENOMEM;
 }
 
 void control_commit_close(struct control *control)
 {
     free(control->commit_covers);
+    free(control->commit_pins);
 }
 
 static uint64_t settled(const struct shard_state *shard)
@@ -80,6 +89,72 @@ static uint64_t highest_closed(const struct shard_state *shard)
     return closed > landed ? closed : landed;
 }
 
+/* --- G7 --- */
+
+static bool is_settled(const struct control *control, uint16_t id, uint64_t version)
+{
+    const struct shard *row = cluster_shard(control->config, id);
+    const struct shard_state *shard = row ? control->shards[row - control->config->shards] : NULL;
+    return !shard || version <= settled(shard);
+}
+
+/* By what was found there. */
+static bool is_pinned(const struct control *control, uint64_t segment)
+{
+    const struct commit_pin *pin = &control->commit_pins[segment];
+    return !is_settled(control, pin->shard, pin->version);
+}
+
+/* A bounded part of what was noted. True: all of it was read. */
+static bool read_some(struct control *control)
+{
+    struct store *store = control->common->store;
+    struct entry_scan *scan = &control->commit_scan;
+    uint64_t *segment = &control->commit_segment;
+    for (uint32_t bytes = 0; bytes < COMMIT_READ_BYTES;) {
+        while (*segment < store_segments(store) && !control->commit_covers[*segment])
+            ++*segment, scan->position = 0;
+        if (*segment == store_segments(store))
+            return true;
+        const uint32_t from = scan->position;
+        struct entry_header header;
+        uint32_t at, block;
+        if (from == 0)
+            entry_scan_init(scan, &control->common->format,
+                            pm_at(control->common->pm, store_segment_offset(store, *segment)),
+                            STORE_SEGMENT_BYTES, 0);
+        const enum entry_scan_result result = entry_scan_next(scan, false, &header, &at, &block);
+        if (result == ENTRY_SCAN_BLOCK && header.type != ENTRY_COMMIT_VERSIONS &&
+            header.type != ENTRY_PAD && !is_settled(control, header.shard, header.version)) {
+            control->commit_pins[*segment] = (struct commit_pin){header.shard, header.version};
+            control->commit_covers[*segment] = false;
+        }
+        bytes += scan->position - from;
+        if (result == ENTRY_SCAN_END)
+            ++*segment, scan->position = 0;
+    }
+    return false;
+}
+
+/* The shard at that position is waited for no more. */
+static bool stands_still(const struct control *control, uint32_t position)
+{
+    return control->adoption.shards[position].commit_stands == settled(control->shards[position]);
+}
+
+static void stop_waiting(struct control *control)
+{
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        struct adopt_shard *at = &control->adoption.shards[i];
+        const uint64_t version = settled(control->shards[i]);
+        if (version >= at->commit_needs)
+            continue;
+        if (version == at->commit_was)
+            at->commit_stands = version;
+        at->commit_was = version;
+    }
+}
+
 /* G1. False: no segment is closed, or there are only such that are sent; and no rows are to be written without any. */
 static bool begin(struct control *control, uint64_t *wake_ns)
 {
@@ -95,7 +170,7 @@ static bool begin(struct control *control, uint64_t *wake_ns)
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
         control->commit_covers[i] = meta.state == SEGMENT_USED && meta.owner != OWNER_CHECKPOINT &&
-                                    !is_in_use(control, &meta);
+                                    !is_in_use(control, &meta) && !is_pinned(control, i);
         noted += control->commit_covers[i];
     }
     if (!owed && noted <= control->kept) {
@@ -105,18 +180,27 @@ static bool begin(struct control *control, uint64_t *wake_ns)
     }
     control_zone_uncover(control);
     atomic_store_explicit(&control->common->rows_owed, false, memory_order_relaxed);
-    for (uint32_t i = 0; i < control->config->shard_count; i++)
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
         control->adoption.shards[i].commit_needs = highest_closed(control->shards[i]);
+        control->adoption.shards[i].commit_was = settled(control->shards[i]);
+    }
     control->commit_position = 0;
+    control->commit_segment = 0;
+    control->commit_scan.position = 0;
+    control->commit_reads = false;
     return true;
 }
 
 static bool is_over(struct control *control)
 {
     uint32_t position = control->commit_position;
-    while (position < control->config->shard_count &&
-           settled(control->shards[position]) >= control->adoption.shards[position].commit_needs)
-        position++;
+    for (; position < control->config->shard_count; position++) {
+        const bool waits =
+            settled(control->shards[position]) < control->adoption.shards[position].commit_needs;
+        if (waits && !stands_still(control, position))
+            break;
+        control->commit_reads |= waits;
+    }
     control->commit_position = position;
     return position == control->config->shard_count;
 }
@@ -181,10 +265,16 @@ bool control_commit_poll(struct control *control, uint64_t *wake_ns)
             if (control->now_ns >= control->commit_ask_ns) {
                 control->commit_ask_ns = control->now_ns + COMMIT_ASK_NS;
                 control_settled_changed(control);
+                stop_waiting(control);
             }
             wake_at(wake_ns, control->now_ns + COMMIT_CHECK_NS);
             return false;
         }
+        control->commit_step = COMMIT_PINS;
+    }
+    if (control->commit_step == COMMIT_PINS) {
+        if (control->commit_reads && !read_some(control))
+            return true;
         control->commit_ticket = pm_fence_start(control->common->pm);
         control->commit_step = COMMIT_FENCE;
     }

@@ -67,6 +67,26 @@ TEST(a_hole_keeps_the_segments_behind_it)
 }
 
 /* Somebody may still store into it. */
+/* Its primary is away, and has told of no commit. */
+TEST(a_shard_that_nobody_serves_keeps_the_segments_with_what_is_not_settled_and_no_others)
+{
+    struct landing landing = landing_with(stage, 1);
+
+    landing_seal(&landing);
+    landing_commit(&landing, 0, version_make(1, 0));
+    landing_seal(&landing);
+    assert_segments(&landing, 2, 0);
+    stage_pass(stage, 2 * NS_PER_S);
+    assert_segments(&landing, 1, 1);
+    landing_put(&landing, 2);
+    landing_seal(&landing);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
+    stage_pass(stage, 2 * NS_PER_S);
+    assert_segments(&landing, 1, 2);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    assert_segments(&landing, 0, 3);
+}
+
 TEST(a_segment_that_is_not_quiet_is_not_committed_beside_one_that_is)
 {
     struct landing landing = landing_with(stage, 1);
