@@ -5,6 +5,8 @@
  * Invariants:
  *  T1 A copy is written only while the other one is whole and durable. So a power loss tears one of them at most;
  *     of two whole ones the one with the higher sequence counts.
+ *  T3 A round in which a replica begins, becomes full or ends is durable with every `durability`: configurations are, and a start
+ *     that is named full there, and has a row that fills, or a damaged one, cannot begin.
  *  T2 After a round both copies of its rows are equal and durable: the loss of either loses nothing.
  *
  * Crash-safe steps of a round. A row is not stored at once: its words land in any order.
@@ -45,6 +47,7 @@ struct replica {
 struct store_replicas {
     enum round_phase phase;
     struct pm_ticket ticket;
+    bool synced; /* T3: of this round, which the ticket is a sync's */
     uint32_t changed_count, round_count;
     uint16_t changed[STORE_SHARD_IDS]; /* to be written in the next round */
     uint16_t round[STORE_SHARD_IDS];   /* being written */
@@ -162,7 +165,8 @@ static uint64_t copy_offset(const struct store *store, unsigned copy, uint16_t s
     return store->at.replicas[copy] + (uint64_t)shard * ROW_BYTES;
 }
 
-static void store_first(struct store *store, uint16_t shard)
+/* True: T3. */
+static bool store_first(struct store *store, uint16_t shard)
 {
     struct replica *replica = &store->replicas->rows[shard];
     struct row row = {.state = (uint32_t)replica->row.state,
@@ -173,6 +177,10 @@ static void store_first(struct store *store, uint16_t shard)
     row.checksum = row_checksum(shard, &row, offsetof(struct row, checksum));
     row.settled_checksum = row_checksum(shard, &row, offsetof(struct row, settled_checksum));
     pm_store(store->pm, copy_offset(store, replica->first, shard), &row, sizeof(row));
+    struct row former;
+    memcpy(&former, pm_at(store->pm, copy_offset(store, !replica->first, shard)), sizeof(former));
+    return former.state != row.state || former.first_epoch != row.first_epoch ||
+           former.first_allocation != row.first_allocation;
 }
 
 static void store_second(struct store *store, uint16_t shard)
@@ -188,10 +196,11 @@ static void round_begin(struct store *store)
     struct store_replicas *table = store->replicas;
     table->round_count = table->changed_count;
     table->changed_count = 0;
+    table->synced = false;
     for (uint32_t i = 0; i < table->round_count; i++) {
         uint16_t shard = table->round[i] = table->changed[i];
         table->rows[shard].changed = false;
-        store_first(store, shard);
+        table->synced |= store_first(store, shard);
     }
 }
 
@@ -199,7 +208,9 @@ int store_replica_sync(struct store *store)
 {
     struct store_replicas *table = store->replicas;
     for (;;) {
-        int done = table->phase == ROUND_NONE ? 1 : pm_fence_done(store->pm, table->ticket);
+        int done = table->phase == ROUND_NONE ? 1
+                   : table->synced            ? pm_sync_done(store->pm, table->ticket)
+                                              : pm_fence_done(store->pm, table->ticket);
         if (done != 1)
             return done;
         if (table->phase == ROUND_FIRST) {
@@ -213,6 +224,6 @@ int store_replica_sync(struct store *store)
             table->phase = ROUND_NONE;
             return 1;
         }
-        table->ticket = pm_fence_start(store->pm);
+        table->ticket = table->synced ? pm_sync_start(store->pm) : pm_fence_start(store->pm);
     }
 }

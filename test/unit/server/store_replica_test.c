@@ -67,10 +67,15 @@ TEST(rows_are_read_back_after_a_restart)
 
 TEST(a_thousand_rows_share_two_fences_and_one_that_is_set_again_is_stored_once)
 {
+    for (uint16_t i = 0; i < 1000; i++)
+        set(i, i);
     finish();
     uint64_t fences = sim->fences, stores = sim->stores;
-    for (unsigned i = 0; i < 3000; i++)
-        set((uint16_t)(i % 1000), i);
+    for (unsigned i = 0; i < 3000; i++) {
+        struct replica_row row = row_of(i % 1000);
+        row.settled += i;
+        store_replica_set(store, (uint16_t)(i % 1000), &row);
+    }
     assert_true(sim->stores == stores);
     finish();
     assert_true(sim->fences == fences + 2);
@@ -205,6 +210,21 @@ TEST(a_row_is_after_any_crash_one_that_was_set_since_the_last_round_ended)
             oldest = newest;
     }
     assert_true(lost_words > ROUNDS / 2 && rolled_back > ROUNDS / 8);
+}
+
+TEST(who_a_replica_is_outlives_a_power_loss_without_fences_too)
+{
+    struct random random;
+    random_init(&random, 1);
+    sim->pm.durability = PM_NONE;
+    finish();
+    for (uint64_t number = 1; number <= ROUNDS; number++) {
+        set(SHARD, number);
+        finish();
+        (void)sim_pm_power_loss(sim, &random, NULL, NULL);
+        reopen();
+        assert_row(SHARD, number);
+    }
 }
 
 UNIT_MAIN(NULL, NULL)
