@@ -5,7 +5,8 @@
  *  S1 A segment's word in PM is stored before the mirror shows it, so that who sees the mirror, and goes on from there,
  *     stores the next word behind it. Only what leaves FREE by an allocation is stored after: it belongs to whoever
  *     wins the compare-and-set of the mirror. Any other word only the segment's owner changes.
- *  S2 `segments_with[SEGMENT_FREE]` is never below the number of FREE words, so 0 means full.
+ *  S2 Beside each count in `segments_with[SEGMENT_FREE]` there is a FREE word that nobody else was promised. So who has
+ *     taken one from the count, in one step with the look at what it leaves to others, finds a segment.
  *  S3 Allocation numbers are never given twice: a word keeps its number when it becomes DIRTY and
  *     FREE, and the next one is above all of them.
  *  S4 Of two whole words of a segment the later is the one with the higher number, or with the later state under the
@@ -17,7 +18,8 @@
  * word; beside a damaged one the other counts, unless it says FREE (store_layout.h, metas_choose).
  *
  *  Allocation (FREE -> USING)
- *   1. Compare-and-set the mirror, with a new allocation number: decides between threads.
+ *   1. Compare-and-set the count of free segments: decides whether there is one for this owner (S2). Then
+ *      compare-and-set the mirror of one, with a new allocation number: decides between threads which.
  *   2. Store the word. COMMITS, by the fence that also makes the first entry durable. A crash of
  *      the host before that fence may leave both words FREE though bytes of entries landed. Nothing in
  *      them was acknowledged, but the segment is not zeros: so a start after a crash of the host
@@ -109,7 +111,7 @@ static void metas_read(struct store *store)
     for (unsigned i = 0; i < SEGMENT_STATES; i++)
         atomic_init(&store->segments_with[i], with[i]);
     atomic_init(&store->allocation, highest + 1); /* S3 */
-    atomic_init(&store->hint, 0);
+    atomic_init(&store->hint, store->segments - 1);
 }
 
 /* --- life --- */
@@ -226,7 +228,7 @@ const struct live *store_live(const struct store *store)
 static void count(_Atomic uint64_t *counts, unsigned from, unsigned to)
 {
     atomic_fetch_sub_explicit(&counts[from], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&counts[to], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&counts[to], 1, memory_order_release);
 }
 
 /* Free segments that such an owner leaves to others. */
@@ -239,36 +241,48 @@ static uint64_t left_by(enum segment_owner owner)
                : STORE_CLEAN_SEGMENTS + STORE_DIGEST_SEGMENTS + STORE_WORKER_SEGMENTS;
 }
 
+/* S2. False: there are no more than are left to others. */
+static bool promise_one(struct store *store, uint64_t left)
+{
+    _Atomic uint64_t *place = &store->segments_with[SEGMENT_FREE];
+    uint64_t free_segments = atomic_load_explicit(place, memory_order_relaxed);
+    while (free_segments > left) {
+        if (atomic_compare_exchange_weak_explicit(place, &free_segments, free_segments - 1,
+                                                  memory_order_acquire, memory_order_relaxed))
+            return true;
+    }
+    return false;
+}
+
 int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner_number,
                    uint64_t *segment)
 {
     ASSERT(owner != OWNER_NONE && (unsigned)owner < OWNER_KINDS);
-    uint64_t start = atomic_load_explicit(&store->hint, memory_order_relaxed);
+    if (!promise_one(store, left_by(owner)))
+        return ROWAN_EFULL;
     struct segment_meta meta = {
         .state = SEGMENT_USING, .owner = owner, .owner_number = owner_number};
-    const uint64_t left = left_by(owner);
-    for (uint64_t i = 0; i < store->segments && store_segments_free(store) > left; i++) {
-        uint64_t number = (start + i) % store->segments;
-        uint64_t word = atomic_load_explicit(&store->metas[number], memory_order_relaxed);
-        if (word_state(word) != SEGMENT_FREE)
-            continue;
-        if (meta.allocation == 0)
+    uint64_t number = atomic_load_explicit(&store->hint, memory_order_relaxed), taken, word;
+    bool is_free;
+    do { /* what is free in front of this place others may take meanwhile: so it goes round */
+        number = (number + 1) % store->segments;
+        word = atomic_load_explicit(&store->metas[number], memory_order_acquire);
+        is_free = word_state(word) == SEGMENT_FREE;
+        if (is_free && meta.allocation <= meta_unpack(word).allocation) /* S4 */
             meta.allocation =
                 atomic_fetch_add_explicit(&store->allocation, 1, memory_order_relaxed);
-        uint64_t taken = meta_encode(number, &meta);
-        if (!atomic_compare_exchange_strong_explicit(&store->metas[number], &word, taken,
-                                                     memory_order_acquire, memory_order_relaxed))
-            continue;
-        count(store->segments_with, SEGMENT_FREE, SEGMENT_USING); /* S2 */
-        count(store->segments_owned, OWNER_NONE, owner);
-        atomic_fetch_add_explicit(&store->allocated[owner], 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&store->allocated[OWNER_NONE], 1, memory_order_relaxed);
-        atomic_store_explicit(&store->hint, number + 1, memory_order_relaxed);
-        meta_write(store, number, taken); /* S1 */
-        *segment = number;
-        return 0;
-    }
-    return ROWAN_EFULL;
+        taken = meta_encode(number, &meta);
+    } while (!is_free ||
+             !atomic_compare_exchange_strong_explicit(&store->metas[number], &word, taken,
+                                                      memory_order_acquire, memory_order_relaxed));
+    atomic_fetch_add_explicit(&store->segments_with[SEGMENT_USING], 1, memory_order_relaxed);
+    count(store->segments_owned, OWNER_NONE, owner);
+    atomic_fetch_add_explicit(&store->allocated[owner], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store->allocated[OWNER_NONE], 1, memory_order_relaxed);
+    atomic_store_explicit(&store->hint, number, memory_order_relaxed);
+    meta_write(store, number, taken); /* S1 */
+    *segment = number;
+    return 0;
 }
 
 void store_set_owner(struct store *store, uint64_t segment, enum segment_owner owner)
@@ -309,14 +323,10 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
         meta.allocation = atomic_fetch_add_explicit(&store->allocation, 1, memory_order_relaxed);
     uint64_t word = meta_encode(segment, &meta);
     meta_write(store, segment, word); /* S1 */
-    if (state == SEGMENT_FREE)
-        count(store->segments_with, word_state(old), state); /* S2 */
     bool mine = atomic_compare_exchange_strong_explicit(place, &old, word, memory_order_release,
                                                         memory_order_relaxed);
-    ASSERT(mine); /* S1: the caller owns it */
-    if (state == SEGMENT_FREE)
-        return;
-    count(store->segments_with, word_state(old), state);
+    ASSERT(mine);                                        /* S1: the caller owns it */
+    count(store->segments_with, word_state(old), state); /* S2: behind the word */
     if (owner != meta.owner)
         count(store->segments_owned, owner, meta.owner);
 }

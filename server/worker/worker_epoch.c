@@ -349,8 +349,8 @@ static void close_log(struct worker *worker)
     } else {
         worker_epoch_close(worker);
         atomic_store_explicit(&worker->common->rows_owed, true, memory_order_release);
-        inbox_wake(&worker->role.outbox);
     }
+    inbox_wake(&worker->role.outbox); /* who commits the old segment, or writes the rows */
 }
 
 /* Z4 */

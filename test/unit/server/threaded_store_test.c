@@ -129,4 +129,34 @@ TEST(segments_that_come_and_go_have_one_holder_and_the_counts_stay_right)
     stage_fini(&stage);
 }
 
+/* Takes what it may, and looks at once what is left. */
+static void *take_and_look_run(void *argument)
+{
+    struct stage *stage = argument;
+    const uint32_t number = join_in(stage);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        uint64_t segment;
+        const int error = store_allocate(stage->store, OWNER_WORKER, number, &segment);
+        if (store_segments_free(stage->store) < STORE_CLEAN_SEGMENTS + STORE_DIGEST_SEGMENTS)
+            atomic_fetch_add(&stage->wrong, 1);
+        if (error)
+            continue;
+        store_transition(stage->store, segment, SEGMENT_DIRTY);
+        store_transition(stage->store, segment, SEGMENT_FREE);
+    }
+    return NULL;
+}
+
+TEST(workers_that_allocate_together_leave_what_is_the_cleaners)
+{
+    static struct stage stage;
+    uint64_t segment;
+    stage_init(&stage);
+    while (store_segments_free(stage.store) > STORE_CLEAN_SEGMENTS + STORE_DIGEST_SEGMENTS + 1)
+        assert_int_equal(store_allocate(stage.store, OWNER_CLEAN, 0, &segment), 0);
+    run_threads(&stage, take_and_look_run);
+    assert_true(atomic_load(&stage.wrong) == 0);
+    stage_fini(&stage);
+}
+
 UNIT_MAIN(NULL, NULL)
