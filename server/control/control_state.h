@@ -204,6 +204,7 @@ struct control {
     uint64_t free;                /* segments, when space was looked at last */
     uint64_t cleaned;             /* likewise, while short of it */
     uint64_t full_ns;     /* short of space: when the server is full, unless a segment is cleaned */
+    uint64_t close_ns;    /* likewise: when the open landing segment may be closed again */
     bool medium_checking; /* `medium_ticket` will tell whether a sync has failed */
     struct pm_ticket medium_ticket;
 

@@ -337,6 +337,19 @@ static bool is_full(struct control *control, enum server_space was, bool full, u
     return false;
 }
 
+/* What a digest role keeps from being committed it may keep until it leaves the open segment, which is full late where
+ * little lands, and never where peers are told that there is no space. */
+static void close_for_space(struct control *control)
+{
+    bool kept = false;
+    for (uint32_t i = 0; i < control->options->digests; i++)
+        kept |= digest_stores_from(control->digests[i]) != DIGEST_STORES_NOTHING;
+    if (!kept || control->now_ns < control->close_ns)
+        return;
+    control->close_ns = control->now_ns + NS_PER_S;
+    fabric_close_segment(control->zone);
+}
+
 static void check_space(struct control *control, uint64_t *wake_ns)
 {
     struct server_common *common = control->common;
@@ -354,6 +367,8 @@ static void check_space(struct control *control, uint64_t *wake_ns)
     atomic_store_explicit(&common->space, space, memory_order_relaxed);
     atomic_store_explicit(&common->full, full, memory_order_relaxed);
     send_space(control, space, full);
+    if (space != SPACE_ENOUGH)
+        close_for_space(control);
 }
 
 /* --- the medium --- */

@@ -14,11 +14,16 @@
  *      or a higher one that is committed. So what is met again fills no segments; and once it is settled, the blocks are
  *      dead (clean_copy.c, K3).
  *  D6  Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it either lies in no
- *      COMMITTED segment, so that nobody cleans it: blocks to be joined, and an entry that comes by message in parts, are
- *      dropped as soon as their version is settled, and the uncommitted suffix lies above what is settled. Or it is held:
- *      what is stored and not applied. Of a suffix a part may lie in a COMMITTED segment all the same: because a block of
- *      it could not be read when that segment was committed, because the data may be incomplete, or because it is asked
- *      for what is below (suffix_below.h). That stays where it is until the shard is reconciled (shard_expose).
+ *      COMMITTED segment, so that nobody cleans it: blocks to be joined are dropped as soon as their version is settled,
+ *      the segment of an entry that comes by message in parts is not committed (E7), and the uncommitted suffix lies above
+ *      what is settled. Or it is held: what is stored and not applied. Of a suffix a part may lie in a COMMITTED segment
+ *      all the same: because a block of it could not be read when that segment was committed, because the data may be
+ *      incomplete, or because it is asked for what is below (suffix_below.h). That stays where it is until the shard is
+ *      reconciled (shard_expose).
+ *  D10 What arrived first in a segment that is open, the one that is scanned or the role's log, is not settled: a place
+ *      that is not whole may be a torn tail there, so a start would take damage of what is settled for that. A segment of
+ *      the log that is full before the one that is scanned is left, is not committed before: what it has of the same
+ *      shards, or copies, cannot be settled so soon, and whatever else is to be committed does not wait for it.
  *  D9  An epoch begins when all that landed here of earlier ones is applied (Z3). If none of that lies in a segment that is
  *      open, (epoch, 0) is settled: perhaps nothing lands here any more, and others wait for it to let tombstones go.
  */
@@ -36,15 +41,13 @@
 #include "server/shard/apply.h"
 #include "server/shard/split.h"
 
-/* How soon to ask again for versions that are missing; twice as long each time, up to the second. */
-#define DIGEST_ASK_MIN_NS NS_PER_S
-#define DIGEST_ASK_MAX_NS (32 * NS_PER_S)
-
 /* --- applying --- */
 
-/* Inlined, as it is most of the digest of an entry. */
-static inline __attribute__((always_inline)) int
-apply_and_keep(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry)
+/* Inlined, as it is most of the digest of an entry. D10: the lowest version is *open. */
+static inline __attribute__((always_inline)) int apply_and_keep(struct digest *digest,
+                                                                struct shard_state *shard,
+                                                                const struct apply_entry *entry,
+                                                                uint64_t *open)
 {
     const int error = FAULT(NO_MEMORY) ? ROWAN_ENOMEM : suffix_reserve(&shard->suffix);
     const int is_new = error ? error : apply_entry(shard, entry);
@@ -53,14 +56,20 @@ apply_and_keep(struct digest *digest, struct shard_state *shard, const struct ap
     /* What the prefix has forgotten may be there twice. */
     if (is_new || !prefix_has(&shard->prefix, entry->version))
         suffix_append(&shard->suffix, apply_item(entry));
+    if (is_new && entry->version - 1 < *open - 1) /* 0: none */
+        *open = entry->version;
     counter_add(&digest->entries, (unsigned)is_new);
     work_add(&shard->work, WORK_APPLY);
     return 0;
 }
 
-int digest_apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry)
+int digest_apply_stored(struct digest *digest, struct shard_state *shard,
+                        const struct apply_entry *entry)
 {
-    return apply_and_keep(digest, shard, entry);
+    uint64_t none = 0;
+    const bool is_open = digest->log.open && entry->offset - digest->log.start < digest->log.tail;
+    const bool counts = version_epoch(entry->version) >= shard->first_epoch;
+    return apply_and_keep(digest, shard, entry, is_open && counts ? &shard->open_stored : &none);
 }
 
 /* D5 */
@@ -97,7 +106,7 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
         digest->copied = true;
     }
     if (!error)
-        error = digest_apply(digest, shard, &entry);
+        error = apply_and_keep(digest, shard, &entry, &shard->open_landed);
     if (!error)
         join_remove(joined);
     return error;
@@ -107,18 +116,23 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
 
 /* What was joined is fenced before it is settled: its blocks may go then, and a fence drains only the stores of its own
  * thread (pm_dax.c). One that fails is the control role's to tell, who waits for another before it commits a segment. */
-static void settle(struct digest *digest, struct shard_state *shard)
+void digest_settle(struct digest *digest, struct shard_state *shard)
 {
     if (digest->copied)
         (void)pm_fence_start(digest->common->pm);
     digest->copied = false;
-    shard_settle(shard, shard->prefix.upto);
+    uint64_t upto = shard->prefix.upto;
+    upto = shard->open_landed && shard->open_landed <= upto ? shard->open_landed - 1 : upto;
+    upto = shard->open_stored && shard->open_stored <= upto ? shard->open_stored - 1 : upto;
+    shard_settle(shard, upto); /* D10 */
     digest_tail_settled(shard);
     const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
-    struct incoming *incoming = &shard->incoming;
+    const struct incoming *incoming = &shard->incoming;
     join_drop(&digest->join, shard->id, settled); /* D6 */
-    if (incoming->coming && !incoming->skipped && incoming->header.version <= settled)
-        incoming->coming = false;
+    const bool arrived = incoming->header.version <= settled &&
+                         version_epoch(incoming->header.version) >= shard->first_epoch;
+    if (incoming->coming && !incoming->skipped && arrived) /* E7 */
+        digest_store_drop(digest, shard);
 }
 
 static void raise_commit(struct digest *digest, struct shard_state *shard, uint64_t version)
@@ -130,7 +144,8 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
     const uint64_t start = version_make(version_epoch(version), 0);
     const uint64_t here = atomic_load_explicit(&shard->version, memory_order_relaxed);
     const uint64_t closed = atomic_load_explicit(&shard->closed, memory_order_relaxed);
-    const bool begins = start > closed && here <= closed && shard->met <= closed; /* D9 */
+    const bool begins = start > closed && here <= closed && shard->met <= closed && /* D9 */
+                        !shard->open_landed && !shard->open_stored;
     if (begins)
         shard_close(shard, start);
     if (start > here)
@@ -140,7 +155,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
         suffix_clear(&shard->below.found);
         shard->followed = true;
     }
-    settle(digest, shard);
+    digest_settle(digest, shard);
     if (begins) {
         atomic_store_explicit(&digest->common->rows_owed, true, memory_order_release);
         inbox_wake(&digest->role.outbox);
@@ -183,76 +198,6 @@ static void apply_commits(struct digest *digest, const struct entry_header *head
     }
 }
 
-/* After a question for [first, last]; those in front of it came meanwhile, if any. */
-static void plan_question(struct shard_state *shard, uint64_t first, uint64_t last, uint64_t now_ns)
-{
-    bool moved = shard->asked_last == 0 || first > shard->asked_first;
-    shard->ask_after_ns = moved ? DIGEST_ASK_MIN_NS : 2 * shard->ask_after_ns;
-    if (shard->ask_after_ns > DIGEST_ASK_MAX_NS)
-        shard->ask_after_ns = DIGEST_ASK_MAX_NS;
-    shard->ask_ns = now_ns + shard->ask_after_ns;
-    shard->asked_first = first;
-    shard->asked_last = last;
-    shard->sought = 0; /* in front of the next question, too, is a scan */
-}
-
-void digest_ask_soon(struct digest *digest, struct shard_state *shard)
-{
-    const uint64_t soon_ns = digest->now_ns + DIGEST_ASK_MIN_NS;
-    shard->ask_after_ns = DIGEST_ASK_MIN_NS;
-    shard->ask_ns = shard->ask_ns < soon_ns ? shard->ask_ns : soon_ns;
-}
-
-static void ask_all_soon(struct digest *digest)
-{
-    for (struct shard_state *shard = digest->missing.first; shard; shard = shard->missing_link.next)
-        digest_ask_soon(digest, shard);
-}
-
-/* When the next question is due; shards that lack nothing any more leave the list. */
-static uint64_t next_question_ns(struct digest *digest)
-{
-    uint64_t next_ns = WAKE_NEVER;
-    struct shard_state *shard = digest->missing.first;
-    for (; shard; shard = shard->missing_link.next) {
-        uint64_t first, last;
-        uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
-        if (!prefix_hole(&shard->prefix, commit, &first, &last)) {
-            atomic_store_explicit(&shard->missing, false, memory_order_relaxed);
-            settle(digest, shard);
-            LIST_REMOVE(&digest->missing, shard, missing_link);
-            continue;
-        }
-        uint64_t due_ns = first > shard->asked_last ? 0 : shard->ask_ns;
-        if (due_ns < next_ns)
-            next_ns = due_ns;
-    }
-    return next_ns;
-}
-
-/* Asks for what was sought, once its time has come. True if it asked: nobody wakes this role for the answer. */
-static bool ask_for_missing(struct digest *digest)
-{
-    bool any = false;
-    for (struct shard_state *shard = digest->missing.first; shard;
-         shard = shard->missing_link.next) {
-        uint64_t first, last;
-        if (!prefix_hole(&shard->prefix, shard->sought, &first, &last) ||
-            (first <= shard->asked_last && digest->now_ns < shard->ask_ns))
-            continue;
-        const struct command command = {
-            .kind = COMMAND_FETCH, .fetch = {.shard = shard->id, .first = first, .last = last}};
-        /* One that finds no room or memory is as good as one that was lost. */
-        if (!command_push(&digest->role.outbox, &command))
-            log_event(LOG_WARN, "versions_missing", "shard=%u first=%lx last=%lx", shard->id, first,
-                      last);
-        plan_question(shard, first, last, digest->now_ns);
-        counter_add(&digest->fetches, 1);
-        any = true;
-    }
-    return any;
-}
-
 /* --- blocks --- */
 
 /* An entry of a shard or an epoch that this role has not adopted does not come: no version of an epoch is handed out
@@ -287,7 +232,7 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
     }
     const struct apply_entry entry =
         apply_make(header, offset, block->key, block->hash, block->hint);
-    return apply_and_keep(digest, block->shard, &entry);
+    return apply_and_keep(digest, block->shard, &entry, &block->shard->open_landed);
 }
 
 void digest_close_segment(struct digest *digest, uint64_t left)
@@ -295,46 +240,33 @@ void digest_close_segment(struct digest *digest, uint64_t left)
     for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next) {
         if (left && shard->landed_in <= left)
             shard->landed_in = 0;
+        *(left ? &shard->open_landed : &shard->open_stored) = 0;
         const uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
         shard_close(shard, version > shard->met ? version : shard->met);
-        settle(digest, shard);
+        digest_settle(digest, shard);
+    }
+    if (left && digest->kept_from) {
+        digest->kept_from = 0;
+        digest_store_release(digest);
     }
 }
 
+/* D10 */
 static void log_closes(void *context)
 {
-    digest_close_segment(context, 0);
-}
-
-/* --- what is missing --- */
-
-void digest_seek(struct digest *digest)
-{
-    for (struct shard_state *shard = digest->missing.first; shard; shard = shard->missing_link.next)
-        shard->sought = atomic_load_explicit(&shard->commit, memory_order_relaxed);
-}
-
-/* Asks for what is missing, after a scan of all places where it may be (D4). True if there is more to do at once. */
-static bool seek_missing(struct digest *digest, uint64_t *wake_ns)
-{
-    if (digest_is_behind(digest))
-        return false; /* what is missing may lie in front of the scan */
-    if (digest->gap == DIGEST_NOWHERE)
-        digest_seek(digest);
-    const bool asked = ask_for_missing(digest);
-    uint64_t next_ns = next_question_ns(digest);
-    if (digest->gap != DIGEST_NOWHERE) {
-        if (next_ns < digest->again_ns + DIGEST_PATIENCE_NS)
-            next_ns = digest->again_ns + DIGEST_PATIENCE_NS;
-        if (next_ns > digest->again_ns + digest->again_after_ns)
-            next_ns = digest->again_ns + digest->again_after_ns;
-        if (next_ns <= digest->now_ns) {
-            digest_scan_again(digest);
-            return true;
-        }
+    struct digest *digest = context;
+    bool scanned = false;
+    for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next)
+        scanned |= shard->open_landed != 0;
+    if (!scanned) {
+        digest_close_segment(digest, 0);
+        return;
     }
-    wake_at(wake_ns, next_ns);
-    return asked;
+    if (!digest->kept_from)
+        digest->kept_from = digest->log.allocation;
+    digest_store_release(digest);
+    for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next)
+        shard->open_stored = 0;
 }
 
 /* --- the role --- */
@@ -436,6 +368,16 @@ static bool split_some(struct digest *digest, uint64_t *wake_ns)
     return any;
 }
 
+/* Who brought a part of an entry begins anew (worker_fill.c). */
+static void enter_epoch(struct digest *digest, const struct command_begun *begun)
+{
+    struct shard_state *shard = digest->shards[begun->shard];
+    shard->epoch = begun->epoch;
+    shard->filling = begun->filling;
+    freeze(digest, shard, begun->frozen);
+    digest_store_drop(digest, shard);
+}
+
 static void execute_commands(struct digest *digest)
 {
     struct command command;
@@ -448,13 +390,12 @@ static void execute_commands(struct digest *digest)
         } else if (command.kind == COMMAND_SEGMENT) {
             take_segment(digest, command.segment);
         } else if (command.kind == COMMAND_CONNECTED) {
-            ask_all_soon(digest);
+            for (struct shard_state *it = digest->missing.first; it; it = it->missing_link.next)
+                digest_ask_soon(digest, it);
         } else if (command.kind == COMMAND_BEGUN) {
             begin_epoch(digest, &command.begun);
         } else if (command.kind == COMMAND_EPOCH) {
-            digest->shards[command.begun.shard]->epoch = command.begun.epoch;
-            digest->shards[command.begun.shard]->filling = command.begun.filling;
-            freeze(digest, digest->shards[command.begun.shard], command.begun.frozen);
+            enter_epoch(digest, &command.begun);
         } else if (command.kind == COMMAND_RELEASE) {
             digest_release(digest, &command.release);
         } else {
@@ -520,7 +461,7 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= digest_release_poll(digest);
     busy |= digest_tail_answer(digest);
     if (digest->missing.first || digest->gap != DIGEST_NOWHERE)
-        busy |= seek_missing(digest, wake_ns);
+        busy |= digest_seek_missing(digest, wake_ns);
     busy |= command_answer(&digest->queries, &digest->role.outbox, digest->common->pm,
                            &digest->common->format);
     if (digest->log.segments != segments) /* control looks at space, and commits the old segment */

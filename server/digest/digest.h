@@ -26,8 +26,9 @@ struct role *digest_role(struct digest *digest);
 /* Entries applied since start. Any thread. */
 uint64_t digest_entries(const struct digest *digest);
 
-/* Any thread. Segments of its log from that allocation number on may hold what came by message and is not applied. What a
- * replica that fills is brought may be at or below its settled version, so nothing else keeps them from being committed. */
+/* Any thread. Segments of its log from that allocation number on are not to be committed yet: they may hold what came by
+ * message and is not applied (of what a replica that fills is brought, any may be at or below its settled version), or what
+ * is not settled before the segment that the role scans is left. */
 #define DIGEST_STORES_NOTHING UINT64_MAX
 uint64_t digest_stores_from(const struct digest *digest);
 

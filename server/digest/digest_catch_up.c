@@ -6,6 +6,8 @@
  *
  *  S5  What had landed when a pass began lies in front of the scan, or behind the first gap, or was applied. So a pass that
  *      was asked for while another one is under way begins anew.
+ *  S7  A pass is over, at the latest, in front of a segment in which nothing had landed when it began: what lands meanwhile
+ *      is nobody's who waits for it.
  *  S6  Segments behind the current one are zero until something lands there: they were FREE. What has begun to land counts.
  *      Those behind the one in which the control role saw the last begin, before it asked, had nothing.
  */
@@ -61,7 +63,14 @@ bool digest_catch_up_step(struct digest *digest)
 {
     struct digest_catch_up *all = &digest->catch_up;
     bool any = false;
-    if (all->begun == all->done || (digest->current && !all->reached))
+    if (all->begun == all->done)
+        return false;
+    const bool passed = digest->current && digest->current->number > all->upto; /* S7 */
+    if (passed) {
+        all->done = all->begun;
+        return true;
+    }
+    if (digest->current && !all->reached)
         return false;
     if (digest->current && is_behind(digest, &any)) {
         all->ahead = NULL; /* the segment's sealing is told by a note */

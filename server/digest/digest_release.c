@@ -47,12 +47,13 @@ static void detach(struct digest *digest, struct shard_state *shard)
     leave_lists(digest, shard);
     refuse_queries(digest, shard);
     join_drop(&digest->join, shard->id, UINT64_MAX);
-    shard->incoming.coming = false;
+    digest_store_drop(digest, shard);
     digest_tail_leave(shard);
     atomic_store_explicit(&shard->missing, false, memory_order_relaxed);
     atomic_store_explicit(&shard->landed, version > shard->met ? version : shard->met,
                           memory_order_relaxed);
     shard->landed_in = digest->current ? digest->current->number : 0;
+    shard->open_landed = shard->open_stored = 0;
     if (command_push(&digest->role.outbox,
                      &(struct command){.kind = COMMAND_SHARD, .shard = shard}))
         server_fail(digest->common, ROWAN_ENOMEM, "no memory for a change of the configuration");

@@ -42,7 +42,9 @@ struct digest {
     struct join join;
     bool join_ready;
     struct log log; /* of joined entries, and of those that come by message */
-    bool copied;    /* something was joined there that may not be fenced */
+    uint64_t
+        kept_from; /* D10: full segments of it, from that allocation on, are not committed yet; 0: none */
+    bool copied; /* something was joined there that may not be fenced */
     struct queries queries;
     struct queries stores;        /* QUERY_STORE, oldest first */
     _Atomic uint64_t stores_from; /* digest_stores_from */
@@ -87,8 +89,9 @@ struct digest_block {
 
 /* --- digest.c --- */
 
-/* A whole entry becomes a part of the replica. Errors: ROWAN_ENOMEM. */
-int digest_apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry);
+/* A whole entry that came by message, and lies in the role's log, becomes a part of the replica. Errors: ROWAN_ENOMEM. */
+int digest_apply_stored(struct digest *digest, struct shard_state *shard,
+                        const struct apply_entry *entry);
 
 /* Applies a whole block of the current segment. Errors: it cannot be applied now; come back to it. */
 int digest_apply_block(struct digest *digest, const struct digest_block *block);
@@ -99,8 +102,16 @@ struct shard_state *digest_shard_of(const struct digest *digest, const struct en
 /* A segment is about to be closed: one that was scanned to its end, whose number is `left`, or (0) the full one of the log. */
 void digest_close_segment(struct digest *digest, uint64_t left);
 
+/* Raises the shard's settled version, as far as that goes. */
+void digest_settle(struct digest *digest, struct shard_state *shard);
+
+/* --- digest_missing.c --- */
+
 /* The scan goes back to what it stepped over: what is committed by now, it will have passed. */
 void digest_seek(struct digest *digest);
+
+/* Asks for what is missing, after a scan of all places where it may be. True if there is more to do at once. */
+bool digest_seek_missing(struct digest *digest, uint64_t *wake_ns);
 
 /* An answer came in vain, or may be lost: if something is still missing then, the next question is due after the shortest
  * interval. */
@@ -154,6 +165,12 @@ void digest_store(struct digest *digest, struct query *query);
 
 /* Goes on with them; true if anything moved. Lowers *wake_ns. */
 bool digest_store_poll(struct digest *digest, uint64_t *wake_ns);
+
+/* What must not be committed may be less from now on, or more: digest_stores_from. */
+void digest_store_release(struct digest *digest);
+
+/* Nobody goes on with what has come in part. */
+void digest_store_drop(struct digest *digest, struct shard_state *shard);
 
 /* Since which epoch are there entries that were stored and not applied yet? RECLAIM_NOTHING: there are none. */
 uint64_t digest_store_held(const struct digest *digest);

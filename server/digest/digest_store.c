@@ -18,7 +18,10 @@
  *      of which the index shows a later version. An entry of an epoch before the replica's first gives no completion record:
  *      those that are needed come as record stubs, after all entries. The last message is answered when all of that lies in
  *      closed segments.
- *  E7  What is stored and not applied lies in no COMMITTED segment: the control role asks for `stores_from`.
+ *  E7  What is stored and not applied lies in no COMMITTED segment: the control role asks for `stores_from`. So does a
+ *      long entry of which a message brought a part, until the next ones bring the rest, its epoch ends, or its version
+ *      is settled without it. Versions in front of the first epoch are settled from the start, and that says nothing of
+ *      them: an entry of those is not dropped for it.
  *
  *  message --(blocks are stored)--> fence --(done)--> applied --> answered
  *
@@ -183,7 +186,7 @@ static void apply_whole(struct digest *digest, struct query *query)
             apply_describe(common->pm, &common->format, &header, offset, digest->key);
         if (version_epoch(header.version) < query->state->first_epoch)
             entry.client_id = 0; /* E6 */
-        if (digest_apply(digest, query->state, &entry))
+        if (digest_apply_stored(digest, query->state, &entry))
             return;
     }
 }
@@ -223,14 +226,29 @@ static void begin(struct digest *digest, struct query *query)
         atomic_store_explicit(&digest->stores_from, query->store.from, memory_order_release);
 }
 
-static void release_log(struct digest *digest)
+void digest_store_release(struct digest *digest)
 {
-    uint64_t from = DIGEST_STORES_NOTHING;
+    const struct store *store = digest->common->store;
+    uint64_t from = digest->kept_from ? digest->kept_from : DIGEST_STORES_NOTHING;
+    for (const struct shard_state *it = digest->owned.first; it; it = it->owned_link.next) {
+        const struct incoming *incoming = &it->incoming;
+        if (!incoming->coming || incoming->skipped)
+            continue;
+        const uint64_t segment = store_segment_at(store, incoming->start);
+        const uint64_t allocation = store_meta(store, segment).allocation;
+        from = allocation < from ? allocation : from;
+    }
     for (const struct query *query = digest->stores.first; query; query = query->place.next) {
         if (query->store.begun && query->store.from < from)
             from = query->store.from;
     }
     atomic_store_explicit(&digest->stores_from, from, memory_order_release);
+}
+
+void digest_store_drop(struct digest *digest, struct shard_state *shard)
+{
+    shard->incoming.coming = false;
+    digest_store_release(digest);
 }
 
 /* True if anything moved. */
@@ -252,8 +270,11 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
     apply_whole(digest, query);
     if (query->store.applied == query->store.count) {
         apply_gone(query);
-        if (!query->error && query->store.last && digest->log.open)
-            log_close(&digest->log); /* E6: what was copied lies in closed segments */
+        if (!query->error && query->store.last) {
+            query->state->incoming.coming = false; /* nobody goes on with it */
+            if (digest->log.open)
+                log_close(&digest->log); /* E6: what was copied lies in closed segments */
+        }
         LIST_REMOVE(&digest->stores, query, place); /* once it is handed over, it is control's */
         if (!command_push(&digest->role.outbox,
                           &(struct command){.kind = COMMAND_QUERY, .query = query}))
@@ -286,7 +307,7 @@ bool digest_store_poll(struct digest *digest, uint64_t *wake_ns)
     for (struct query *query = digest->stores.first, *next; query; query = next) {
         next = query->place.next;
         if (advance(digest, query, wake_ns)) { /* a message in each poll is enough */
-            release_log(digest);
+            digest_store_release(digest);
             return true;
         }
     }

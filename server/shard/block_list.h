@@ -11,7 +11,13 @@
 #include "common/pm/pm.h"
 
 /* Far below CONTROL_MAX_BYTES, also with what protobuf puts around each block. */
-enum { BLOCK_LIST_BLOCKS = 1024, BLOCK_LIST_BYTES = 256 << 10 };
+enum { BLOCK_LIST_BLOCKS = 1024, BLOCK_LIST_MOST_BYTES = 256 << 10 };
+#ifdef ROWAN_SIM /* test/sim chooses: of small messages many entries need several */
+extern uint32_t block_list_bytes;
+#define BLOCK_LIST_BYTES block_list_bytes
+#else
+#define BLOCK_LIST_BYTES ((uint32_t)BLOCK_LIST_MOST_BYTES)
+#endif
 
 struct block_list {
     uint8_t *data; /* BLOCK_LIST_BYTES, the caller's */

@@ -251,7 +251,7 @@ struct request {
     struct message_request header;
 };
 
-_Static_assert((int)BLOCK_LIST_BYTES <= ENTRY_MAX_VALUE_BYTES, "`value` holds a message");
+_Static_assert((int)BLOCK_LIST_MOST_BYTES <= ENTRY_MAX_VALUE_BYTES, "`value` holds a message");
 
 struct worker {
     struct server_common *common;

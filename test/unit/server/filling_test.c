@@ -355,29 +355,34 @@ TEST(a_write_waits_for_a_replica_that_fills)
 
 /* --- being copied to --- */
 
-/* Server 2 brings a put of that version, or says that this was all. */
-static int bring(struct stage *stage, struct puppet_conn *peer, uint64_t version, bool last)
+/* Server 2 brings blocks `from` to `to` of a put of that version; from there to the same place: it says that this was all. */
+static int bring_blocks(struct stage *stage, struct puppet_conn *peer, uint64_t version,
+                        uint32_t value_bytes, uint16_t from, uint16_t to)
 {
-    static _Alignas(64) uint8_t block[1024];
+    static _Alignas(64) uint8_t blocks[4][STAGE_BLOCK_LIMIT];
+    static uint8_t value[4 * STAGE_BLOCK_LIMIT] = "value";
     const struct entry_format format = stage_format(stage);
     const char *key = stage_key_of(STAGE_BACKED);
-    const struct entry_header header = {.type = ENTRY_PUT,
-                                        .shard = STAGE_BACKED,
-                                        .version = version,
-                                        .key_bytes = (uint16_t)strlen(key),
-                                        .value_bytes = 5,
-                                        .blocks = 1,
-                                        .client_id = CLIENT,
-                                        .operation = 1};
-    ProtobufCBinaryData data = {.data = block};
+    struct entry_header header = {.type = ENTRY_PUT,
+                                  .shard = STAGE_BACKED,
+                                  .version = version,
+                                  .key_bytes = (uint16_t)strlen(key),
+                                  .value_bytes = value_bytes,
+                                  .client_id = CLIENT,
+                                  .operation = 1};
+    ProtobufCBinaryData data[4];
     Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
 
-    data.len = entry_encode_block(&format, &header, key, "value", block);
+    header.blocks = (uint16_t)entry_blocks(&format, header.key_bytes, value_bytes);
+    for (header.block = from; header.block < to; header.block++, body.n_blocks++) {
+        uint8_t *block = blocks[body.n_blocks];
+        data[body.n_blocks].data = block;
+        data[body.n_blocks].len = entry_encode_block(&format, &header, key, value, block);
+    }
     body.shard = STAGE_BACKED;
     body.epoch = stage->config->shards[STAGE_BACKED].epoch;
-    body.n_blocks = !last;
-    body.blocks = &data;
-    body.last = last;
+    body.blocks = data;
+    body.last = from == to;
     stage->fabric->taken = stage->fabric->sent_count;
     stage_tell(peer, 5, &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &body));
     stage_pass(stage, 10 * NS_PER_MS);
@@ -391,6 +396,12 @@ static int bring(struct stage *stage, struct puppet_conn *peer, uint64_t version
                         : message->failure->error;
     }
     return error;
+}
+
+/* One that fits into a block. */
+static int bring(struct stage *stage, struct puppet_conn *peer, uint64_t version, bool last)
+{
+    return bring_blocks(stage, peer, version, 5, 0, !last);
 }
 
 /* A server that was copied to, and became a full replica, starts again: it has what was copied. */
@@ -420,6 +431,59 @@ TEST(what_was_copied_counts_after_a_start)
     const struct message_reply reply = stage_reply(stage);
     assert_int_equal(reply.status, 0);
     assert_int_equal(reply.version, version_make(1, 7));
+}
+
+/* The value is longer than a message, and others are written meanwhile: each of them raises what is settled. */
+TEST(a_long_entry_that_is_half_stored_stays_though_its_shard_settles)
+{
+    const uint32_t value_bytes = 3 * STAGE_BLOCK_LIMIT;
+    change(stage, STAGE_BACKED, FILLS);
+    struct landing landing = landing_begin(stage);
+    assert_int_equal(bring_blocks(stage, landing.peer, version_make(1, 7), value_bytes, 0, 2), 0);
+    landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(bring_blocks(stage, landing.peer, version_make(1, 7), value_bytes, 2, 4), 0);
+    assert_int_equal(bring(stage, landing.peer, 0, true), 0);
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(landing_ask(&landing).segments_committed, 1);
+}
+
+/* D10. A flipped bit there is a torn tail for a start. */
+TEST(what_lies_in_the_open_segment_is_not_settled_when_the_log_is_closed)
+{
+    change(stage, STAGE_BACKED, FILLS);
+    struct landing landing = landing_begin(stage);
+    const struct control *control = server_poller(stage->server, 0).role;
+    const struct shard_state *shard = control->shards[STAGE_BACKED];
+    landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
+    assert_int_equal(bring(stage, landing.peer, version_make(1, 7), false), 0);
+    landing_long(&landing, version_make(2, 1), 5, 0);
+    landing_commit(&landing, STAGE_BACKED, version_make(2, 1));
+    assert_int_equal(bring(stage, landing.peer, 0, true), 0);
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(atomic_load(&shard->version), version_make(2, 1));
+    assert_int_equal(atomic_load(&shard->settled), version_make(2, 0));
+    landing_seal(&landing);
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(atomic_load(&shard->settled), version_make(2, 1));
+}
+
+/* A cleaner would take its blocks for dead. It stays uncommitted as long as the entry may go on, and no longer. */
+TEST(the_segment_of_a_half_stored_entry_is_not_committed)
+{
+    const uint32_t value_bytes = 3 * STAGE_BLOCK_LIMIT;
+    change(stage, STAGE_BACKED, FILLS);
+    struct landing landing = landing_begin(stage);
+    const struct control *control = server_poller(stage->server, 0).role;
+    const struct digest *digest = control->digests[0];
+    landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
+    assert_int_equal(bring_blocks(stage, landing.peer, version_make(1, 7), value_bytes, 0, 2), 0);
+    const uint64_t from = digest_stores_from(digest);
+    assert_true(from <= store_allocations(control->common->store));
+    assert_int_equal(bring_blocks(stage, landing.peer, version_make(1, 7), value_bytes, 2, 3), 0);
+    assert_int_equal(digest_stores_from(digest), from);
+    change(stage, STAGE_BACKED, FILLS); /* nobody goes on with it */
+    assert_int_equal(digest_stores_from(digest), DIGEST_STORES_NOTHING);
 }
 
 /* Of what is copied there is much, and nobody asks for most of it again: stubs tell of the rest. */

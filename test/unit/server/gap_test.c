@@ -5,7 +5,8 @@
 
 #include "common/entry/entry.h"
 #include "landing.h"
-#include "server/digest/digest.h"
+#include "server/control/control_state.h"
+#include "server/digest/digest_state.h"
 #include "test/lib/unit.h"
 
 /* --- a block in the open segment that is not whole --- */
@@ -332,6 +333,27 @@ TEST(a_long_entry_of_a_settled_epoch_is_taken)
     land_parted(&landing, version_make(2, 7));
     stage_run(stage);
     assert_int_equal(digest_entries(stage_digest(stage)), 1);
+}
+
+/* --- what has landed --- */
+
+/* S7. As much as the role reads in a poll. */
+TEST(a_pass_over_what_has_landed_ends_though_as_much_lands_all_the_time)
+{
+    struct landing landing = landing_with(stage, 1);
+    struct digest *digest = stage_digest(stage);
+
+    control_zone_note_begun(server_poller(stage->server, 0).role);
+    const uint64_t ticket = digest_catch_up_begin(digest);
+    uint64_t version = version_make(1, 1);
+    for (unsigned i = 0; i < 8 && !digest_caught_up(digest, ticket); i++) {
+        for (unsigned block = 0; block < 63; block++)
+            landing_long(&landing, ++version, 60000, 0);
+        assert_true(puppet_seal(stage->fabric, STAGE_CONTROL));
+        landing.offset = stage->fabric->posts[stage->fabric->sealed].offset;
+        stage_poll(stage);
+    }
+    assert_true(digest_caught_up(digest, ticket));
 }
 
 UNIT_MAIN(NULL, NULL)
