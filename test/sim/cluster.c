@@ -417,6 +417,7 @@ void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
                                             .reactors = reactors,
                                             .landing_segments = options->landing_segments,
                                             .stop_timeout_ns = STOP_TIMEOUT_NS,
+                                            .fill_rate = options->fill_rate,
                                             .trace_one_in = 4};
     memcpy(server_options.boot_id, &server->boots, sizeof server->boots);
     error = server_create(&server_options, server->fabric, &server->pm->pm, &server->server);

@@ -60,6 +60,7 @@ struct sim_cluster_options {
     uint64_t fence_ns;                /* 0; how long a fence takes */
     uint64_t timeout_ns;              /* 10 s, of client operations */
     uint32_t operations_per_id, span; /* as the session chooses */
+    uint64_t fill_rate;               /* 0: no limit; bytes a second of each worker */
     enum pm_durability durability;    /* PM_FENCE */
     uint32_t lease_ms;                /* of servers; 0: none, and servers that end are waited for */
     uint32_t

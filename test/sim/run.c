@@ -8,6 +8,7 @@
 #include "common/base/assert.h"
 #include "server/clean/clean_state.h"
 #include "server/index/index_table.h"
+#include "server/shard/block_list.h"
 #include "server/worker/clients.h"
 #include "test/sim/checks.h"
 #include "test/sim/digests.h"
@@ -161,6 +162,22 @@ static bool all_replicas(const struct run *run)
     return true;
 }
 
+/* Filling ends though every shard is written all the time. A small PM would be full of that. */
+static void write_while_filling(struct run *run, uint64_t end_ns)
+{
+    if (run->swarm.load.may_fill)
+        return;
+    while (!has_failed(run) && !all_replicas(run)) {
+        if (run->cluster->clock.now_ns >= end_ns)
+            fail(run, FAILURE_LIVENESS, "replicas",
+                 "a shard that is written has not all its replicas");
+        if (load_outstanding(run->load) == 0)
+            load_write_shards(run->load);
+        step(run, end_ns);
+    }
+    settle(run, end_ns);
+}
+
 /* With leases a server may still be removed while they are compared, for its silence before the last fault ended. */
 static void compare_replicas(struct run *run, uint64_t end_ns)
 {
@@ -262,6 +279,7 @@ static void run_liveness(struct run *run)
     run->cluster->options.idle_wakes = 0;
     nemesis_heal(run->nemesis);
     settle(run, end_ns);
+    write_while_filling(run, end_ns);
     compare_replicas(run, end_ns);
     compare_commits(run, end_ns);
     await_space(run, end_ns);
@@ -409,6 +427,7 @@ static void begin(struct run *run)
     clean_tombstones_ns = swarm->tombstones_ns;
     clean_checkpoint_ns = swarm->checkpoint_ns;
     index_chunk_buckets = swarm->chunk_buckets;
+    block_list_bytes = swarm->message_bytes;
     sim_fault_begin(NULL);
     sim_fault_mutant(run->options->mutant);
     run->phase = "start";

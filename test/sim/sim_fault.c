@@ -31,6 +31,7 @@ uint64_t clean_tombstones_ns = NS_PER_S;   /* server/clean/clean_state.h; likewi
 uint64_t clean_checkpoint_ns = NS_PER_S;   /* likewise */
 uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/shard/completed.h; likewise */
 uint32_t index_chunk_buckets = 1024;       /* server/index/index_table.h; likewise */
+uint32_t block_list_bytes = 256 << 10;     /* server/shard/block_list.h; likewise */
 
 static enum mutant mutant_on = MUTANT_COUNT;
 static uint64_t mutant_reached;

@@ -3,6 +3,7 @@
 #include "test/sim/swarm.h"
 
 #include "common/base/clock.h"
+#include "server/shard/block_list.h"
 
 enum {
     OPERATIONS_MIN = 2000,
@@ -449,13 +450,31 @@ static uint64_t segments_for_all(const struct swarm *swarm)
     return segments;
 }
 
-/* All keys, of which some are long, and some more: most of what is written has no space but where it is made. */
+/* All keys, of which some are long. */
+static uint64_t live_bytes_of(const struct load_options *load)
+{
+    const uint64_t each = 2 * LOAD_SHORT_KEY_BYTES + 320 + load->max_key_bytes / 10;
+    return load->keys * each + (2 * load->keys / load->long_in + 2) * load->max_value_bytes;
+}
+
+/* In half of the runs what is brought by message comes in small ones, and filling takes so long that clients write
+ * meanwhile. */
+static void draw_messages(uint64_t seed, struct swarm *out)
+{
+    struct random random;
+    random_init(&random, seed ^ 0xf111); /* so that the rest of the run is as without */
+    const bool is_small = chance(&random, 50), is_slow = chance(&random, 50);
+    const uint32_t more = (uint32_t)spread(&random, 1024, 4);
+    const uint64_t lasts_s = between(&random, 1, 6);
+    out->message_bytes = is_small ? out->cluster.block_limit + more : BLOCK_LIST_MOST_BYTES;
+    out->cluster.fill_rate = is_slow ? live_bytes_of(&out->load) / lasts_s : 0;
+}
+
+/* And some more: most of what is written has no space but where it is made. */
 static uint64_t segments_for_live(struct random *random, const struct swarm *swarm)
 {
     const struct load_options *load = &swarm->load;
-    const uint64_t each = 2 * LOAD_SHORT_KEY_BYTES + 320 + load->max_key_bytes / 10;
-    const uint64_t longs = (2 * load->keys / load->long_in + 2) * load->max_value_bytes;
-    const uint64_t live = load->keys * each + longs, rolls = swarm->faults.one_in[FAULT_EARLY_ROLL];
+    const uint64_t live = live_bytes_of(load), rolls = swarm->faults.one_in[FAULT_EARLY_ROLL];
     return live / swarm->segment_bytes + (rolls ? load->keys / rolls : 0) + between(random, 8, 40);
 }
 
@@ -494,6 +513,7 @@ void swarm_draw(uint64_t seed, uint32_t failovers, struct swarm *out)
     /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
     out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
     choose_segments(out);
+    draw_messages(seed, out);
     out->cluster.pm_bytes = pm_bytes_for(&random, out);
     /* What a host has lost of a replica row, or brings back of a segment, takes from what was told, and done, about
      * tombstones: that is a loss, if every host has lost something or may have; the checkers know only of what was. */
@@ -535,11 +555,12 @@ void swarm_tell(const struct swarm *swarm, FILE *out)
 {
     const struct load_options *load = &swarm->load;
     fprintf(out,
-            "segment_bytes=%u chunk_buckets=%u safety_ms=%lu keep_ms=%lu tombstones_ms=%lu "
+            "segment_bytes=%u chunk_buckets=%u message_bytes=%u fill_rate=%lu safety_ms=%lu "
+            "keep_ms=%lu tombstones_ms=%lu "
             "checkpoint_ms=%lu",
-            swarm->segment_bytes, swarm->chunk_buckets, swarm->safety_ns / NS_PER_MS,
-            swarm->keep_ns / NS_PER_MS, swarm->tombstones_ns / NS_PER_MS,
-            swarm->checkpoint_ns / NS_PER_MS);
+            swarm->segment_bytes, swarm->chunk_buckets, swarm->message_bytes,
+            swarm->cluster.fill_rate, swarm->safety_ns / NS_PER_MS, swarm->keep_ns / NS_PER_MS,
+            swarm->tombstones_ns / NS_PER_MS, swarm->checkpoint_ns / NS_PER_MS);
     tell_cluster(&swarm->cluster, out);
     fprintf(out,
             " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u key_bytes=%u value_bytes=%u "

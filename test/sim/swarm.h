@@ -13,6 +13,7 @@
 struct swarm {
     uint32_t segment_bytes;
     uint32_t chunk_buckets; /* INDEX_CHUNK_BUCKETS of the run */
+    uint32_t message_bytes; /* BLOCK_LIST_BYTES of the run */
     struct sim_cluster_options cluster;
     struct load_options load;
     struct nemesis_options nemesis;
