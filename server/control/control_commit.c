@@ -33,7 +33,8 @@
  *     stands, later periods do not wait for it: their segments are read at once, each of them once.
  *
  * A period waits for COMMIT_ASK_NS, and longer as long as settled versions rise. Of shards whose commit version is too low the
- * primaries are asked for it: what told it may have been lost.
+ * primaries are asked for it: what told it may have been lost. Where only the open landing segment is waited for (D10), it
+ * is closed.
  */
 #include <stdlib.h>
 
@@ -155,6 +156,24 @@ static void stop_waiting(struct control *control)
     }
 }
 
+/* Of some shard all is here and told, and some of it in the landing segment that is open: a write that was sent once more,
+ * behind what came after it. */
+static void close_landing(struct control *control)
+{
+    bool waits = false;
+    for (uint32_t i = 0; i < control->config->shard_count && !waits; i++) {
+        const struct shard_state *shard = control->shards[i];
+        const uint64_t needs = control->adoption.shards[i].commit_needs;
+        waits = shard && settled(shard) < needs &&
+                !atomic_load_explicit(&shard->missing, memory_order_relaxed) &&
+                atomic_load_explicit(&shard->commit, memory_order_relaxed) >= needs;
+    }
+    if (!waits || control->now_ns < control->close_ns)
+        return;
+    control->close_ns = control->now_ns + COMMIT_ASK_NS;
+    fabric_close_segment(control->zone);
+}
+
 /* G1. False: no segment is closed, or there are only such that are sent; and no rows are to be written without any. */
 static bool begin(struct control *control, uint64_t *wake_ns)
 {
@@ -174,6 +193,7 @@ static bool begin(struct control *control, uint64_t *wake_ns)
         noted += control->commit_covers[i];
     }
     if (!owed && noted <= control->kept) {
+        close_landing(control);
         control->commit_look_ns = control->now_ns + COMMIT_CHECK_NS;
         wake_at(wake_ns, control->commit_look_ns);
         return false;
@@ -265,6 +285,7 @@ bool control_commit_poll(struct control *control, uint64_t *wake_ns)
             if (control->now_ns >= control->commit_ask_ns) {
                 control->commit_ask_ns = control->now_ns + COMMIT_ASK_NS;
                 control_settled_changed(control);
+                close_landing(control);
                 stop_waiting(control);
             }
             wake_at(wake_ns, control->now_ns + COMMIT_CHECK_NS);

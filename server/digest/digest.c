@@ -20,8 +20,8 @@
  *      all the same: because a block of it could not be read when that segment was committed, because the data may be
  *      incomplete, or because it is asked for what is below (suffix_below.h). That stays where it is until the shard is
  *      reconciled (shard_expose).
- *  D10 What arrived first in a segment that is open, the one that is scanned or the role's log, is not settled: a place
- *      that is not whole may be a torn tail there, so a start would take damage of what is settled for that. A segment of
+ *  D10 What arrived first in the segment that is scanned is not settled: a place that is not whole may be a torn tail
+ *      there, so a start would take damage of what is settled for that. (The role's own log has exceptions: G4.) A segment of
  *      the log that is full before the one that is scanned is left, is not committed before: what it has of the same
  *      shards, or copies, cannot be settled so soon, and whatever else is to be committed does not wait for it.
  *  D9  An epoch begins when all that landed here of earlier ones is applied (Z3). If none of that lies in a segment that is
@@ -63,13 +63,9 @@ static inline __attribute__((always_inline)) int apply_and_keep(struct digest *d
     return 0;
 }
 
-int digest_apply_stored(struct digest *digest, struct shard_state *shard,
-                        const struct apply_entry *entry)
+int digest_apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry)
 {
-    uint64_t none = 0;
-    const bool is_open = digest->log.open && entry->offset - digest->log.start < digest->log.tail;
-    const bool counts = version_epoch(entry->version) >= shard->first_epoch;
-    return apply_and_keep(digest, shard, entry, is_open && counts ? &shard->open_stored : &none);
+    return apply_and_keep(digest, shard, entry, &(uint64_t){0});
 }
 
 /* D5 */
@@ -123,7 +119,6 @@ void digest_settle(struct digest *digest, struct shard_state *shard)
     digest->copied = false;
     uint64_t upto = shard->prefix.upto;
     upto = shard->open_landed && shard->open_landed <= upto ? shard->open_landed - 1 : upto;
-    upto = shard->open_stored && shard->open_stored <= upto ? shard->open_stored - 1 : upto;
     shard_settle(shard, upto); /* D10 */
     digest_tail_settled(shard);
     const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
@@ -145,7 +140,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
     const uint64_t here = atomic_load_explicit(&shard->version, memory_order_relaxed);
     const uint64_t closed = atomic_load_explicit(&shard->closed, memory_order_relaxed);
     const bool begins = start > closed && here <= closed && shard->met <= closed && /* D9 */
-                        !shard->open_landed && !shard->open_stored;
+                        !shard->open_landed;
     if (begins)
         shard_close(shard, start);
     if (start > here)
@@ -240,7 +235,7 @@ void digest_close_segment(struct digest *digest, uint64_t left)
     for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next) {
         if (left && shard->landed_in <= left)
             shard->landed_in = 0;
-        *(left ? &shard->open_landed : &shard->open_stored) = 0;
+        shard->open_landed = 0;
         const uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
         shard_close(shard, version > shard->met ? version : shard->met);
         digest_settle(digest, shard);
@@ -265,8 +260,6 @@ static void log_closes(void *context)
     if (!digest->kept_from)
         digest->kept_from = digest->log.allocation;
     digest_store_release(digest);
-    for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next)
-        shard->open_stored = 0;
 }
 
 /* --- the role --- */

@@ -53,7 +53,7 @@ static void detach(struct digest *digest, struct shard_state *shard)
     atomic_store_explicit(&shard->landed, version > shard->met ? version : shard->met,
                           memory_order_relaxed);
     shard->landed_in = digest->current ? digest->current->number : 0;
-    shard->open_landed = shard->open_stored = 0;
+    shard->open_landed = 0;
     if (command_push(&digest->role.outbox,
                      &(struct command){.kind = COMMAND_SHARD, .shard = shard}))
         server_fail(digest->common, ROWAN_ENOMEM, "no memory for a change of the configuration");

@@ -89,9 +89,8 @@ struct digest_block {
 
 /* --- digest.c --- */
 
-/* A whole entry that came by message, and lies in the role's log, becomes a part of the replica. Errors: ROWAN_ENOMEM. */
-int digest_apply_stored(struct digest *digest, struct shard_state *shard,
-                        const struct apply_entry *entry);
+/* A whole entry that came by message becomes a part of the replica. Errors: ROWAN_ENOMEM. */
+int digest_apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry);
 
 /* Applies a whole block of the current segment. Errors: it cannot be applied now; come back to it. */
 int digest_apply_block(struct digest *digest, const struct digest_block *block);

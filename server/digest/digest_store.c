@@ -186,7 +186,7 @@ static void apply_whole(struct digest *digest, struct query *query)
             apply_describe(common->pm, &common->format, &header, offset, digest->key);
         if (version_epoch(header.version) < query->state->first_epoch)
             entry.client_id = 0; /* E6 */
-        if (digest_apply_stored(digest, query->state, &entry))
+        if (digest_apply(digest, query->state, &entry))
             return;
     }
 }

@@ -126,9 +126,8 @@ struct shard_state {
     struct shard_link releasing_link; /* likewise, of those that it is to return */
     uint64_t release_ticket;
     uint64_t met; /* the highest version of which a block lies here that may not be applied yet */
-    /* The lowest version that arrived first in the segment that the digest role scans, or in its open log, as far as the
-     * replica row speaks of it; 0: none. */
-    uint64_t open_landed, open_stored;
+    uint64_t
+        open_landed; /* the lowest version that arrived first in the segment that is scanned; 0: none */
 
     /* Backup only: a long entry that comes by message. */
     struct incoming incoming;
