@@ -464,7 +464,7 @@ static void draw_messages(uint64_t seed, struct swarm *out)
     struct random random;
     random_init(&random, seed ^ 0xf111); /* so that the rest of the run is as without */
     const bool is_small = chance(&random, 50), is_slow = chance(&random, 50);
-    const uint32_t more = (uint32_t)spread(&random, 1024, 4);
+    const uint32_t more = (uint32_t)spread(&random, 4096, 2); /* completion records need so much */
     const uint64_t lasts_s = between(&random, 1, 6);
     out->message_bytes = is_small ? out->cluster.block_limit + more : BLOCK_LIST_MOST_BYTES;
     out->cluster.fill_rate = is_slow ? live_bytes_of(&out->load) / lasts_s : 0;
