@@ -35,6 +35,7 @@ PAUSE_MS, LEAST_MS = 25, 100  # gaps.c
 SERVER_MS, MANAGER_MS = 2000, 5000  # without puts at most, where a server failed; where a manager did
 START_WAIT_MS, GOODBYE_WAIT_MS = 30_000, 10_000  # design: for machines that do not come back, or said goodbye
 STANDS_STILL_SECONDS = 90
+FILLED_SECONDS = 300
 WATCHED_MS = 12 * LEASE_MS  # from the harm on: by then whoever is silent was missed, and leases of then are over
 LIMPS_SECONDS = 8
 AWAY_SECONDS = 5
@@ -292,7 +293,7 @@ class Soak(Failing):
                 self.launch(name)
 
     def happens(self, event):
-        tap.wait_until(self.is_ready, 180, lambda: f"before {event}: shards lack replicas: {self.known_shards()} {self.last_logs()}")
+        tap.wait_until(self.is_ready, FILLED_SECONDS, lambda: f"before {event}: shards lack replicas: {self.known_shards()} {self.last_logs()}")
         self.before = self.full_replicas()
         self.began = now_ms()
         bound, since, served = getattr(self, event)()
@@ -302,7 +303,7 @@ class Soak(Failing):
         except tap.Failed:
             self.fails(event, since, served - self.gaps.put_since(over))
         self.return_all()
-        tap.wait_until(self.is_ready, 180, lambda: f"after {event}: not filled: {self.known_shards()} {self.last_logs()}")
+        tap.wait_until(self.is_ready, FILLED_SECONDS, lambda: f"after {event}: not filled: {self.known_shards()} {self.last_logs()}")
         longest, begin, end, key, error = self.gaps.longest(since, served)
         machine = self.gaps.was_late(begin, end) + self.delays.within(begin, end)
         self.figures.setdefault(event, []).append((longest, machine))
