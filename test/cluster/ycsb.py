@@ -6,11 +6,13 @@ import base64
 import concurrent.futures
 import json
 import os
+import signal
 import struct
+import subprocess
 import sys
 import zlib
 
-from harness import Cluster, expect, program, run, scratch, tap
+from harness import Cluster, environment, expect, program, run, scratch, tap
 
 RECORDS = 3000
 OPERATIONS = 4000
@@ -278,6 +280,32 @@ def compared_results_show_ratios_and_what_was_set_differently():
     out = ok("compare", first, second).out
     for piece in ("depth: A 4, B 8", "2.500", "put_p999_us"):
         tap.contains(out, piece)
+
+
+@tap.case
+def what_was_due_and_could_not_begin_counts_with_its_latency_so_far():
+    found = cluster.ycsb("c", RECORDS, "--rate", 500_000, "--seconds", 2, threads=1, depth=1)
+    tap.equal(found["operations"] + found["not_begun"], 1_000_000)
+    tap.equal(found["get"]["operations"], 1_000_000)
+    tap.check(found["not_begun"] > 500_000 and found["get"]["p50_us"] > 300_000, found["not_begun"], found["get"])
+
+
+@tap.case
+def a_run_that_is_interrupted_tells_what_it_has():
+    then = served()["get"]
+    child = subprocess.Popen(
+        [program("rowan-ycsb"), "--dir", cluster.directory, "--workload", "c", "--records", str(RECORDS), "--seconds", "3600",
+         "--json"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+    )  # fmt: skip
+    try:
+        tap.wait_until(lambda: served()["get"] > then + OPERATIONS, 60, "it works")
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    tap.equal(child.returncode, 1, err)
+    tap.contains(err, "interrupted")
+    tap.check(json.loads(out)["operations"] >= OPERATIONS, out[:2000])
 
 
 @tap.case

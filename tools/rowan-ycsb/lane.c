@@ -3,7 +3,8 @@
  * A closed loop posts into a slot as soon as it is idle, and its latencies count from the clock read
  * before the post. The callback of a completion posts, so that the same poll sends the next operation.
  * Paced, operation n of a lane is meant to start n intervals after the lane's start. Its latency counts
- * from then, however late a slot was idle for it, so it includes the time for which a server stalled.
+ * from then, however late a slot was idle for it, so it includes the time for which a server stalled. One for which no slot was
+ * idle before the end counts with its latency so far: left out, a stall would hide all that was due in it.
  *
  * A read-modify-write whose read has ended waits in `halfway`; its write is posted before anything new.
  * Its latency counts from the operation's start, that of its write from the post of the write.
@@ -159,6 +160,21 @@ void lane_fill(struct ycsb_lane *lane, uint64_t now_ns)
         lane->idle = next;
         begin(lane, slot, now_ns);
     }
+}
+
+void lane_stop(struct ycsb_lane *lane, uint64_t stop_ns, uint64_t now_ns)
+{
+    while (lane->left > 0 && lane->interval_ns > 0 && lane->next_ns < (double)stop_ns) {
+        const uint64_t due_ns = (uint64_t)lane->next_ns;
+
+        lane->next_ns += lane->interval_ns;
+        if (due_ns < lane->count_ns)
+            continue;
+        lane->left--;
+        lane->result->counts.not_begun++;
+        histogram_add(&lane->result->latencies[choose_kind(lane)], now_ns - due_ns);
+    }
+    lane->left = 0;
 }
 
 bool lane_is_done(const struct ycsb_lane *lane)

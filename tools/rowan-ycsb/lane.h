@@ -57,6 +57,9 @@ void lane_fini(struct ycsb_lane *lane);
 /* The run begins: paced operations are dated from here. */
 void lane_start(struct ycsb_lane *lane, uint32_t index, uint64_t now_ns);
 
+/* Nothing begins any more. What was due before `stop_ns` and did not begin is counted. */
+void lane_stop(struct ycsb_lane *lane, uint64_t stop_ns, uint64_t now_ns);
+
 /* Posts into idle slots what is due. */
 void lane_fill(struct ycsb_lane *lane, uint64_t now_ns);
 

@@ -26,6 +26,9 @@ static int run(const struct settings *settings, const struct run_options *option
                      : report_print(report_make(options, &cluster, result), settings->json);
     if (result->counts.errors)
         code = EXIT_FAILED;
+    if (!error && result->interrupted)
+        code =
+            (tool_say("interrupted: the figures are of what was answered until then"), EXIT_FAILED);
 
     free(result);
     return code;

@@ -172,13 +172,13 @@ json_t *report_make(const struct run_options *options, const struct report_clust
     double seconds = (double)result->run_ns / 1e9;
     json_t *object = settings_json(options, cluster);
     json_t *figures =
-        json_pack("{s:f, s:I, s:f, s:I, s:o, s:I, s:o, s:o, s:I, s:I}", "seconds", seconds,
+        json_pack("{s:f, s:I, s:f, s:I, s:o, s:I, s:I, s:o, s:o, s:I, s:I}", "seconds", seconds,
                   "operations", (json_int_t)counts->operations, "ops_per_second",
                   result->run_ns ? (double)counts->operations / seconds : 0.0, "errors",
                   (json_int_t)counts->errors, "errors_by_name", errors_json(counts), "not_found",
-                  (json_int_t)counts->not_found, "requests", requests_json(counts), "warm_up",
-                  warm_up_json(counts), "started_ms", (json_int_t)result->started_ms, "ended_ms",
-                  (json_int_t)result->ended_ms);
+                  (json_int_t)counts->not_found, "not_begun", (json_int_t)counts->not_begun,
+                  "requests", requests_json(counts), "warm_up", warm_up_json(counts), "started_ms",
+                  (json_int_t)result->started_ms, "ended_ms", (json_int_t)result->ended_ms);
 
     if (json_object_update_new(object, figures) != 0) {
         json_decref(object);
@@ -262,6 +262,8 @@ static void print_table(const json_t *run)
            report_number(run, "seconds"), report_number(run, "errors"));
     if (report_number(run, "not_found") > 0)
         printf(", %.0f reads found nothing", report_number(run, "not_found"));
+    if (report_number(run, "not_begun") > 0)
+        printf(", %.0f were due and did not begin before the end", report_number(run, "not_begun"));
     putchar('\n');
     print_errors(run);
 }

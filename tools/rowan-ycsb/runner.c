@@ -10,6 +10,7 @@
  * writes them. What a thread completed between the number and its turn is in the interval before.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,14 @@ struct ycsb_crew {
     struct histogram latencies[RUN_KINDS]; /* handed over, of the last one */
 };
 
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
 /* --- the loop --- */
 
 /* Adds the thread's latencies to the crew's. Holds the crew's lock. */
@@ -88,14 +97,15 @@ static void note_interval(struct ycsb_worker *worker)
 /* One turn of each lane. Returns how many operations completed, or an error. */
 static int turn(struct ycsb_worker *worker, uint64_t *now_ns)
 {
+    const uint64_t stop_ns = interrupted ? *now_ns : worker->crew->stop_ns;
     int moved = 0;
 
     note_interval(worker);
     for (uint32_t i = 0; i < worker->lane_count; i++) {
         struct ycsb_lane *lane = &worker->lanes[i];
 
-        if (worker->crew->stop_ns && *now_ns >= worker->crew->stop_ns)
-            lane->left = 0;
+        if (stop_ns && *now_ns >= stop_ns)
+            lane_stop(lane, stop_ns, *now_ns);
         lane_fill(lane, *now_ns);
         int error = rowan_poll(lane->rowan, NULL, 0, 0);
 
@@ -148,14 +158,16 @@ static void loop(struct ycsb_worker *worker)
     for (uint32_t i = 0; i < worker->lane_count; i++)
         lane_start(&worker->lanes[i], worker->first + i, now_ns);
     prctl(PR_SET_TIMERSLACK, 1); /* ns: else the kernel may delay paced operations by 50 us */
+    bool last;
     do {
+        last = interrupted;
         int moved = turn(worker, &now_ns);
 
-        if (moved == 0)
+        if (moved == 0 && !last)
             moved = wait_turn(worker, now_ns);
         if (moved < 0)
             worker->error = moved;
-    } while (!worker->error && !is_done(worker));
+    } while (!worker->error && !last && !is_done(worker));
     for (uint32_t i = 0; i < worker->lane_count && !worker->error; i++)
         worker->error = lane_flush_acked(&worker->lanes[i], now_ns);
     worker->end_ns = now_ns;
@@ -304,8 +316,13 @@ static void start_and_wait(const struct run_options *options, struct ycsb_worker
     crew->aborted |= threads < options->threads;
     crew->started = true;
     pthread_cond_broadcast(&crew->changed);
-    if (threads == options->threads)
+    if (threads == options->threads) {
+        /* The next one ends the program. */
+        sigaction(SIGINT,
+                  &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND},
+                  NULL);
         supervise(options, workers, crew, out);
+    }
     pthread_mutex_unlock(&crew->lock);
     for (uint32_t i = 0; i < threads; i++)
         pthread_join(workers[i].thread, NULL);
@@ -325,6 +342,7 @@ static int gather(const struct run_options *options, const struct ycsb_worker *w
             ((uint64_t *)&out->counts)[count] += one[count];
     }
     out->run_ns = crew->to_ns - crew->count_ns;
+    out->interrupted = interrupted;
     out->ended_ms = out->started_ms + out->run_ns / NS_PER_MS;
     end_interval(options, crew, out);
     return 0;

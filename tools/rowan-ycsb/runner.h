@@ -45,6 +45,7 @@ struct run_counts {
     uint64_t not_found;             /* gets of those that found nothing */
     uint64_t errors;                /* operations, also of the warm-up */
     uint64_t errors_by[RUN_ERRORS]; /* by -code */
+    uint64_t not_begun; /* paced: that were due before the end of the run, and did not begin */
     uint64_t warm_up_operations, warm_up[RUN_KINDS];     /* likewise, that began in the warm-up */
     uint64_t sent[RUN_REQUESTS], answered[RUN_REQUESTS]; /* all, also of the warm-up */
 };
@@ -52,10 +53,12 @@ struct run_counts {
 struct run_result {
     struct histogram
         latencies[RUN_KINDS]; /* of what was not an error; puts and gets: also those within
-                                              read-modify-writes, as YCSB has it */
+                                              read-modify-writes, as YCSB has it; and of what did not
+                                              begin: since it was due */
     struct run_counts counts;
     uint64_t run_ns;               /* without the warm-up */
     uint64_t started_ms, ended_ms; /* of what is counted; since the epoch */
+    bool interrupted; /* by SIGINT: it ended there, and what was outstanding is not counted */
 };
 
 /* runner_run: with a progress line on standard error. Errors (nothing ran): what opening a session

@@ -22,7 +22,8 @@ const struct runs_key runs_keys[] = {
     {"operations", false, RUNS_ADDED}, {"ops_per_second", false, RUNS_ADDED},
     {"errors", false, RUNS_ADDED},     {"errors_by_name", false, RUNS_ADDED},
     {"not_found", false, RUNS_ADDED},  {"requests", false, RUNS_ADDED},
-    {"warm_up", false, RUNS_ADDED},    {NULL, false, RUNS_SAME},
+    {"not_begun", false, RUNS_ADDED},  {"warm_up", false, RUNS_ADDED},
+    {NULL, false, RUNS_SAME},
 };
 
 /* What others rely on: the workload's name, numbers, and all latencies of each kind that is there. */
