@@ -14,6 +14,7 @@ CLASS = "sys/class/infiniband"
 ND = "sys/bus/nd/devices"
 DAX = "sys/bus/dax/devices"
 NOBODY = 65534
+FLAGS = "fpu sse2 pclmulqdq sse4_1 sse4_2 clflush clflushopt clwb constant_tsc"
 
 
 class Host:
@@ -21,9 +22,8 @@ class Host:
 
     def __init__(self):
         self.root = tempfile.mkdtemp(prefix="host", dir=scratch())
-        flags = "fpu sse2 pclmulqdq sse4_1 sse4_2 clflush clflushopt clwb constant_tsc"
         self.write("proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n"
-                   f"model\t\t: 85\nmodel name\t: Xeon\nflags\t\t: {flags}\n\n")  # fmt: skip
+                   f"model\t\t: 85\nmodel name\t: Xeon\nflags\t\t: {FLAGS}\n\n")  # fmt: skip
         clock = "sys/devices/system/clocksource/clocksource0"
         self.write(f"{clock}/current_clocksource", "tsc\n")
         self.write(f"{clock}/available_clocksource", "tsc hpet\n")
@@ -175,6 +175,9 @@ FINDINGS = (
     ({DOMAIN: None}, "power-fail-region0", "unknown", [], "does not say", ""),
     ({f"{DAX}/dax0.0/numa_node": "1\n"}, "numa", "wrong", [], "at NUMA node 0, persistent memory at 1",
      "--cpunodebind=1"),
+    ({"proc/cpuinfo": f"flags\t\t: {FLAGS} hypervisor\n", CLOCK: "kvm-clock\n"}, "clock-pause", "wrong", [],
+     "does not count the time", "lease-ms to six times"),
+    ({"proc/cpuinfo": f"flags\t\t: {FLAGS} hypervisor\n"}, "clock-pause", "wrong", [], "clock source tsc: it may not", "lease-ms"),
     ({CLOCK: "hpet\n"}, "clock", "wrong", [], "clock source hpet", "echo tsc >"),
 )  # fmt: skip
 

@@ -56,8 +56,32 @@ static void check_clock(struct doctor *doctor)
                          "tsc=reliable if the machine's TSC is sound");
 }
 
+/* A lease lasts 13/16 of its length at the server (server/control/control_lease.c, J1), so a clock that did not count a pause of
+ * less than 3/16 of it harms nobody. kvm-clock stands still whenever the machine is stopped; what is restored into another machine
+ * goes on with the counter that was saved, whatever the source. */
+static void check_pause(struct doctor *doctor)
+{
+    char flags[8192] = "", clock[64] = "unknown";
+    host_line(host_path(doctor, "/proc/cpuinfo"), "flags", flags, sizeof flags);
+    host_read(host_path(doctor, CLOCKS "/current_clocksource"), clock, sizeof clock);
+    if (!host_has_word(flags, "hypervisor"))
+        doctor_ok(doctor, "clock-pause", NULL, "no virtual machine: the clock counts every pause");
+    else
+        doctor_say(
+            doctor, VERDICT_WRONG, 0, "clock-pause", NULL,
+            "a virtual machine, clock source %s: %s, and a server that was paused for longer "
+            "than 3/16 of a lease may answer old values for a moment\n"
+            "set lease-ms to six times the longest stun of live migration and snapshots at "
+            "least, and stop the server (systemctl stop) before the machine is paused for longer",
+            clock,
+            strcmp(clock, "kvm-clock") == 0
+                ? "it does not count the time for which the machine is paused"
+                : "it may not count the time for which the machine is paused, moved or saved");
+}
+
 void check_cpu(struct doctor *doctor)
 {
+    check_pause(doctor);
     check_instructions(doctor);
     check_clock(doctor);
 }
