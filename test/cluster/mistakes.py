@@ -230,6 +230,19 @@ def a_setting_that_cannot_be_is_refused_by_who_has_it():
         expect(cluster.rowan("set", *words), 2, "--help")
 
 
+@tap.case
+def a_restart_that_cannot_be_written_down_leaves_no_server_that_nobody_knows():
+    leased = Cluster("unwritten", "--lease-ms", "500", *SMALL)
+    leased.kill(["s1"])
+    obstacle = os.path.join(leased.directory, "run", "processes.json.new")
+    os.mkdir(obstacle)  # as on a full disk the record cannot be written
+    expect(rowan_local("restart", "1", "--dir", leased.directory), 1, "processes.json.new")
+    tap.equal([pid for pid, _ in processes_naming(os.path.join(leased.directory, "s1.pm"))], [])
+    os.rmdir(obstacle)
+    tap.equal(rowan_local("restart", "1", "--dir", leased.directory).code, 0)
+    leased.stop()
+
+
 # --- rowan ---
 
 

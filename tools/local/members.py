@@ -28,7 +28,12 @@ def launch(directory, one):
     with process.Uninterrupted():
         child = cluster.begin(directory, one.name, one.command)
         one.pid, one.start, one.boot = child.pid, process.start_time(child.pid), process.boot_id()
-        forget(directory, one, one)
+        try:
+            forget(directory, one, one)
+        except BaseException:  # a full disk: nobody would know of it
+            child.kill()
+            child.wait()
+            raise
 
 
 def forget(directory, one, *more):
