@@ -21,7 +21,8 @@
 #include "common/base/error.h"
 #include "common/base/version.h"
 
-enum { WHY_BYTES = 512, FILE_BYTES_MAX = 1 << 20 };
+/* A line holds a key and a list of eight managers or seven ZooKeeper servers, the longest that there are. */
+enum { WHY_BYTES = 512, FILE_BYTES_MAX = 1 << 20, LINE_BYTES = 4096 };
 
 /* One piece of memory that config_free releases. */
 struct kept_text {
@@ -245,6 +246,13 @@ static int apply_ini_value(void *user, const char *section, const char *name, co
     setting = &parse->settings[key - parse->spec->keys];
     if (setting->in_file)
         return fail(parse, "line %d: %s is given twice", parse->line, key->name);
+    for (const char *at = strchr(value, ';'); at; at = strchr(at + 1, ';')) {
+        if (at > value && isspace((unsigned char)at[-1]))
+            return fail(parse,
+                        "line %d: there is a \" ;\" in the value of %s; a comment stands on a line "
+                        "of its own",
+                        parse->line, key->name);
+    }
     setting->in_file = true;
     snprintf(place, sizeof(place), "line %d: ", parse->line);
     return set_value(parse, key, place, value);
@@ -252,8 +260,9 @@ static int apply_ini_value(void *user, const char *section, const char *name, co
 
 static bool apply_ini(struct parse *parse)
 {
+    ini_max_line = ini_initial_alloc = LINE_BYTES;
+    ini_use_stack = ini_allow_inline_comments = false;
     const int wrong_line = ini_parse_stream(read_ini_line, parse, apply_ini_value, parse);
-
     if (wrong_line < 0)
         return fail(parse, "%s", error_sentence(ROWAN_ENOMEM));
     if (wrong_line > 0 && (!parse->failed || wrong_line < parse->line)) {

@@ -179,7 +179,7 @@ TEST(both_spellings_of_an_option_are_taken)
 TEST(the_command_line_wins_over_the_file_and_the_file_over_defaults)
 {
     temp_dir_write(path,
-                   "# a comment\n[rowan-cm]\nworkers = x\n[rowan-server]\n  cm = file:1 ; why\n"
+                   "# a comment\n[rowan-cm]\nworkers = x\n[rowan-server]\n  cm = file:1\n ; why\n"
                    "  workers = 3\n\tdurability: fence\r\njson = yes\n");
     assert_int_equal(PARSE(&server, "--workers", "4", "--config", path), CONFIG_OK);
     assert_string_equal(settings.cm, "file:1");
@@ -319,25 +319,32 @@ TEST(each_mistake_in_a_file_has_its_sentence)
 
 TEST(bytes_that_are_no_text_are_refused)
 {
-    char text[400] = "[rowan-server]\ncm=a\n#";
+    char text[4200] = "[rowan-server]\ncm=a\n#";
 
     memset(text + 21, 'x', sizeof(text) - 21);
-    assert_string_equal(ini_answer_bytes(text, sizeof(text)), "line 3 is longer than 199 bytes");
+    assert_string_equal(ini_answer_bytes(text, sizeof(text)), "line 3 is longer than 4095 bytes");
     assert_string_equal(ini_answer_bytes("[rowan-server]\ncm=a\0b\n", 22),
                         "line 2 has a zero byte: this is no text file");
     assert_string_equal(ini_answer("[rowan-server]\nwork\x1b[2J=3\n"),
                         "line 2: unknown key work?[2J; rowan-server --help lists the keys");
 }
 
-TEST(a_line_of_199_bytes_is_taken_whole)
+TEST(a_comment_behind_a_value_is_refused_and_does_not_cut_it)
 {
-    char text[300] = "[rowan-server]\ncm=";
+    assert_string_equal(
+        ini_answer("[rowan-server]\ncm=a\nworkers = 2 ; two\n"),
+        "line 3: there is a \" ;\" in the value of workers; a comment stands on a line of its own");
+}
+
+TEST(a_line_of_4095_bytes_is_taken_whole)
+{
+    char text[4200] = "[rowan-server]\ncm=";
     char why[256] = "";
 
-    memset(text + 18, 'x', 195);
-    text[18 + 195] = '\n';
-    assert_int_equal(parse_ini(&server, text, 18 + 196, why), 0);
-    assert_int_equal(strlen(settings.cm), 195);
+    memset(text + 18, 'x', 4091);
+    text[18 + 4091] = '\n';
+    assert_int_equal(parse_ini(&server, text, 18 + 4092, why), 0);
+    assert_int_equal(strlen(settings.cm), 4091);
     config_free(&rest);
 }
 
