@@ -7,6 +7,7 @@
 
 #include "cm/cm.h"
 #include "cm/settings.h"
+#include "common/base/address.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
@@ -79,6 +80,14 @@ static int complain(const char *what, const char *name, int error)
     return EXIT_FAILURE;
 }
 
+static int cannot_serve(const char *address, int error)
+{
+    const char *wrong = address_wrong(address);
+    fprintf(stderr, "rowan-cm: cannot serve at %s: %s\n", address,
+            wrong ? wrong : address_why(error));
+    return EXIT_FAILURE;
+}
+
 static void on_failed(void *context, int error, const char *detail)
 {
     fprintf(stderr, "rowan-cm: %s (%s)\n", detail, error_sentence(error));
@@ -119,7 +128,7 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
     struct cm *cm;
     int error = cm_create(options, &cm);
     if (error)
-        return complain("cannot serve at", settings->address, error);
+        return cannot_serve(settings->address, error);
 
     tuned = cm;
     struct metrics_endpoint *endpoint;
@@ -184,7 +193,7 @@ static int run(const struct cm_settings *settings, const struct scram_verifier *
         return complain("cannot start", NULL, error);
     error = fabric_open_with(NULL, settings->address, &verbs, &options.fabric);
     if (error) {
-        code = complain("cannot serve at", settings->address, error);
+        code = cannot_serve(settings->address, error);
         goto out_reactor;
     }
     error = settings->coord == CM_COORD_FILE

@@ -127,10 +127,11 @@ static const char *check_coord(const struct cm_settings *settings, char *why, si
                         : "coord zookeeper needs zookeeper, and coord-dir belongs to coord file";
     if (on_files || coord_zookeeper_is_right(needed))
         return NULL;
-    snprintf(why, why_bytes,
-             "zookeeper must be HOST:PORT, more of them behind commas, and may end with a /PATH; "
-             "%.100s is not",
-             needed);
+    snprintf(
+        why, why_bytes,
+        "zookeeper must be HOST:PORT, more of them behind commas, and behind the last one a /PATH "
+        "for all, as in a:2181,b:2181/path; %.100s is not",
+        needed);
     return why;
 }
 

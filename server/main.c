@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/address.h"
 #include "common/base/clock.h"
 #include "common/base/config_live.h"
 #include "common/base/error.h"
@@ -254,6 +256,9 @@ static int open_pm(const struct settings *settings, struct pm **out, bool *made)
     }
     if (error == ROWAN_EFORMAT)
         return refuse_pm(settings, "it has fewer bytes than pm-offset and pm-bytes ask for");
+    struct stat status;
+    if (error == ROWAN_EINVALID && stat(settings->pm, &status) == 0 && S_ISDIR(status.st_mode))
+        return refuse_pm(settings, "it is a directory: name a file in it");
     if (error == ROWAN_EINVALID)
         return refuse_pm(settings,
                          "pm-offset and pm-bytes must be multiples of 4096, and of a device's "
@@ -359,7 +364,7 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
     struct server *server;
     error = server_create(&options, fabric, pm, &server);
     if (error)
-        return fail("cannot serve at", settings->address, error);
+        return complain("cannot serve at", settings->address, address_why(error));
     log_event(LOG_INFO, "server_started",
               "server=%lu fabric=%s pm=%s durability=%s workers=%lu digests=%lu reactors=%lu "
               "descriptors=%lu",
@@ -536,7 +541,9 @@ int main(int argc, char **argv)
     }
     error = fabric_open_with(NULL, settings.address, &verbs, &fabric);
     if (error)
-        fail("cannot use the address", settings.address, error);
+        complain("cannot use the address", settings.address,
+                 address_wrong(settings.address) ? address_wrong(settings.address)
+                                                 : address_why(error));
     if (error || open_pm(&settings, &pm, &made))
         goto out;
     error = fabric_register(fabric, pm);

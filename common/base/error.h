@@ -42,7 +42,8 @@
     X(ROWAN_EAGAIN, 23, "not possible just now; try again after polling")                          \
     X(ROWAN_ECONFIG, 24, "the configuration has a key or value that is not allowed")               \
     X(ROWAN_EUNSUPPORTED, 25, "this build or host does not support it")                            \
-    X(ROWAN_ETOOMANY, 26, "a fixed limit is reached")                                              \
+    X(ROWAN_ETOOMANY, 26,                                                                          \
+      "a fixed limit is reached; a manager's is 4,096 connections (its log says so)")              \
     X(ROWAN_ENOSPACE, 27, "the file system has not enough free space")                             \
     X(ROWAN_EPERMISSION, 28, "no permission to read or write there")                               \
     X(ROWAN_EINCOMPATIBLE, 29,                                                                     \

@@ -1,8 +1,10 @@
 /* managers.c - see managers.h. */
 #include "common/cluster/managers.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "common/base/address.h"
 #include "common/base/error.h"
 
 _Static_assert(MANAGERS_MAX == 8 && CLUSTER_MAX_ADDRESS_BYTES == 255, "the sentences say so");
@@ -26,7 +28,10 @@ static int check_address(const char *list, const char *address, size_t bytes, co
         return mistake(ROWAN_EINVALID, "an address has more than 255 bytes", why);
     if (strncmp(list, address, scheme_bytes + 1) != 0)
         return mistake(ROWAN_EINVALID, "all addresses must be of one fabric", why);
-    return 0;
+    char one[CLUSTER_MAX_ADDRESS_BYTES + 1];
+    snprintf(one, sizeof one, "%.*s", (int)bytes, address);
+    const char *wrong = address_wrong(one);
+    return wrong ? mistake(ROWAN_EADDRESS, wrong, why) : 0;
 }
 
 int managers_parse(const char *list, struct managers *out, const char **why)

@@ -22,7 +22,7 @@ struct managers {
 };
 
 /* managers_parse: `list` is addresses of one fabric with commas between them; the first one's turn comes first. *why, if
- * not NULL, is a sentence on the first mistake. Errors (`out` is unchanged): ROWAN_EADDRESS (none, or without its fabric)
+ * not NULL, is a sentence on the first mistake. Errors (`out` is unchanged): ROWAN_EADDRESS (none, or malformed)
  * ETOOMANY EINVALID (too long, or of another fabric). */
 int managers_parse(const char *list, struct managers *out, const char **why);
 

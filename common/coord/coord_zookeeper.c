@@ -387,7 +387,8 @@ static const struct coord_ops zookeeper_ops = {.close = zookeeper_close_coord,
                                                .elect = coord_asked_elect,
                                                .poll = zookeeper_poll};
 
-/* A node's path: names with '/' in front of each, none of them empty, "." or "..". */
+/* A node's path: names with '/' in front of each, none of them empty, "." or "..". A comma is no part of it: behind it stands
+ * another server, of somebody who gives each a path. */
 static bool is_path(const char *path)
 {
     if (strlen(path) > COORD_MAX_PATH_BYTES)
@@ -397,7 +398,7 @@ static bool is_path(const char *path)
         if (bytes == 0 || (path[0] == '.' && (bytes == 1 || (bytes == 2 && path[1] == '.'))))
             return false;
         for (size_t i = 0; i < bytes; i++) {
-            if (path[i] <= ' ' || path[i] > '~')
+            if (path[i] <= ' ' || path[i] > '~' || path[i] == ',')
                 return false;
         }
         path += bytes;

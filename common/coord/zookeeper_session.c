@@ -1,5 +1,6 @@
 /* zookeeper_session.c - the single-threaded form of Apache ZooKeeper's C client, driven from a poll: no thread, and
- * nothing blocks but the look-up of host names when a session is opened, and its end.
+ * nothing blocks but its end. Host names are looked up elsewhere (reactor/names.h): the client is given numbers, those of the names
+ * that are known, and others when these change while it is not connected.
  *
  * The client's socket lies in an epoll of our own, whose fd the reactor sleeps on: the socket changes with each
  * connection, the fd does not.
@@ -7,14 +8,17 @@
 #include "common/coord/zookeeper_session.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "common/base/address.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/reactor/names.h"
 
 #define OPEN_AGAIN_NS NS_PER_S
 #define TRY_NS        (50 * NS_PER_MS) /* from one server that is not reached to the next, at most */
@@ -33,14 +37,48 @@ static void say(const char *text)
     log_event(LOG_DEBUG, "zookeeper_client", "said=\"%s\"", text);
 }
 
+/* Appends "NUMBER:PORT" for the first `bytes` of `server`. */
+static int add_server(const char *server, size_t bytes, char *out, size_t out_bytes)
+{
+    char text[ADDRESS_HOST_BYTES + 8], host[ADDRESS_HOST_BYTES], number[NAMES_NUMBER_BYTES];
+    bool bracketed;
+    snprintf(text, sizeof text, "%.*s", (int)bytes, server);
+    const unsigned port = address_split(text, host, &bracketed);
+    const int error = port ? names_look(host, number) : ROWAN_EINVALID;
+    const size_t begun = strlen(out);
+    if (!error)
+        snprintf(out + begun, out_bytes - begun, strchr(number, ':') ? "%s[%s]:%u" : "%s%s:%u",
+                 begun ? "," : "", number, port);
+    return error;
+}
+
+/* True: the servers' numbers are known, at least one, and others than before. */
+static bool find_servers(struct zookeeper_session *session)
+{
+    char found[sizeof session->servers] = "";
+    bool pending = false;
+    for (const char *at = session->hosts; *at; at += *at == ',') {
+        const size_t bytes = strcspn(at, ",");
+        pending |= add_server(at, bytes, found, sizeof found) == ROWAN_EAGAIN;
+        at += bytes;
+    }
+    if (pending || !*found || strcmp(found, session->servers) == 0)
+        return false;
+    memcpy(session->servers, found, sizeof found);
+    return true;
+}
+
+/* Errors: ROWAN_EAGAIN: no server's number is known yet. */
 static int open_handle(struct zookeeper_session *session)
 {
-    session->handle = zookeeper_init2(session->hosts, session_event, (int)session->session_ms, NULL,
-                                      NULL, 0, say);
+    (void)find_servers(session);
+    if (!*session->servers)
+        return ROWAN_EAGAIN;
+    session->handle = zookeeper_init2(session->servers, session_event, (int)session->session_ms,
+                                      NULL, NULL, 0, say);
     if (!session->handle)
         return errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNREACHABLE;
-    /* Names are looked up here, where it was said so, and nowhere else. */
-    (void)zoo_set_servers_resolution_delay(session->handle, -1);
+    (void)zoo_set_servers_resolution_delay(session->handle, -1); /* numbers stay what they are */
     return 0;
 }
 
@@ -61,10 +99,12 @@ static void open_again(struct zookeeper_session *session, uint64_t now_ns, uint6
         return;
     if (now_ns >= session->open_ns) {
         const int error = open_handle(session);
-        if (error)
+        if (error && error != ROWAN_EAGAIN)
             log_event(LOG_ERROR, "zookeeper_open_failed", "hosts=%s error=%s", session->hosts,
                       error_name(error));
-        session->open_ns = error ? now_ns + OPEN_AGAIN_NS : now_ns;
+        session->open_ns = !error                  ? now_ns
+                           : error == ROWAN_EAGAIN ? now_ns + TRY_NS
+                                                   : now_ns + OPEN_AGAIN_NS;
     }
     if (!session->handle)
         wake_at(wake_ns, session->open_ns);
@@ -104,6 +144,11 @@ static void drive_client(struct zookeeper_session *session, uint64_t now_ns, uin
         wake_at(wake_ns, session->try_ns);
         return;
     }
+    if (!session->connected && now_ns >= session->look_ns) {
+        session->look_ns = now_ns + OPEN_AGAIN_NS;
+        if (find_servers(session))
+            (void)zoo_set_servers(session->handle, session->servers);
+    }
     (void)zookeeper_interest(session->handle, &fd, &interest, &patience);
     const uint64_t pause_ns =
         (uint64_t)patience.tv_sec * NS_PER_S + (uint64_t)patience.tv_usec * NS_PER_US;
@@ -128,7 +173,7 @@ static void drive_client(struct zookeeper_session *session, uint64_t now_ns, uin
 /* An ensemble that is not there when the session is opened gets some time. */
 static void tell_if_lost(struct zookeeper_session *session, bool was_connected, uint64_t now_ns)
 {
-    const bool late = now_ns >= session->open_ns + session->session_ms * NS_PER_MS;
+    const bool late = now_ns >= session->begun_ns + session->session_ms * NS_PER_MS;
     if (session->connected || session->told_lost || !(was_connected || late))
         return;
     session->told_lost = true;
@@ -160,7 +205,7 @@ enum zookeeper_news zookeeper_session_poll(struct zookeeper_session *session, ui
                                            uint64_t *wake_ns)
 {
     if (session->open_ns == 0)
-        session->open_ns = now_ns;
+        session->open_ns = session->begun_ns = now_ns;
     open_again(session, now_ns, wake_ns);
     if (session->handle)
         drive_client(session, now_ns, wake_ns);
@@ -190,10 +235,12 @@ int zookeeper_session_open(struct zookeeper_session *session, const char *hosts,
     if (!session->hosts || session->epoll_fd < 0)
         return session->hosts ? error_from_errno(errno) : ROWAN_ENOMEM;
     const int error = open_handle(session);
-    if (error || !reactor)
+    if (error && error != ROWAN_EAGAIN)
         return error;
-    return reactor_add_source(
-        reactor, &(struct event_source){session->epoll_fd, no_arming, no_arming, session});
+    return !reactor
+               ? 0
+               : reactor_add_source(reactor, &(struct event_source){session->epoll_fd, no_arming,
+                                                                    no_arming, session});
 }
 
 void zookeeper_session_close(struct zookeeper_session *session)

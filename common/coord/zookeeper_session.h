@@ -16,9 +16,12 @@ struct zookeeper_session {
     bool closing;      /* completions that come now are of requests that are dropped */
 
     /* zookeeper_session.c */
-    char *hosts; /* "HOST:PORT,HOST:PORT" */
+    char *hosts;        /* "HOST:PORT,HOST:PORT" */
+    char servers[1024]; /* their numbers, as the client was told last; "": none is known yet */
     uint32_t session_ms;
     uint64_t open_ns;        /* when the handle was opened; without one, when to open it */
+    uint64_t begun_ns;       /* of the first poll */
+    uint64_t look_ns;        /* when to look whether the servers' numbers have changed */
     uint64_t try_ns;         /* the client is not asked before */
     bool told_lost;          /* the log has said that it is not connected */
     int epoll_fd, client_fd; /* the client's socket, as last told to epoll; -1: none */
@@ -33,7 +36,7 @@ enum zookeeper_news {
 
 void zookeeper_session_init(struct zookeeper_session *session);
 
-/* The first `bytes` of `hosts`. Errors: ROWAN_EUNREACHABLE (an unknown host) EIO ENOMEM. */
+/* The first `bytes` of `hosts`. Names that cannot be looked up are waited for. Errors: ROWAN_EUNREACHABLE EIO ENOMEM. */
 int zookeeper_session_open(struct zookeeper_session *session, const char *hosts, size_t bytes,
                            uint32_t session_ms, struct reactor *reactor);
 

@@ -154,8 +154,9 @@ void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
                 peer->conn->user = peer;
                 continue;
             }
-            log_event(LOG_WARN, "peer_connect_failed", "worker=%u server=%u error=%s",
-                      worker->number, peer->server, error_name(error));
+            if (error != ROWAN_EAGAIN) /* its name is looked up */
+                log_event(LOG_WARN, "peer_connect_failed", "worker=%u server=%u error=%s",
+                          worker->number, peer->server, error_name(error));
             peer->retry_ns = now_ns + WORKER_RECONNECT_NS;
         }
         wake_at(wake_ns, peer->retry_ns);

@@ -188,7 +188,7 @@ void tcp_connect_step(struct tcp_conn *conn);
 /* --- tcp_socket.c --- */
 
 /* Takes "tcp:HOST:PORT" apart and adds `index` to the port. Errors: ROWAN_EINVALID (and a line in the
- * log that says what is wrong). */
+ * log that says what is wrong), those of names_look. */
 int tcp_address_parse(const char *text, uint32_t index, union tcp_address *out);
 
 /* Adds to the port. Errors: ROWAN_EINVALID. */

@@ -21,6 +21,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/fabric/tcp/tcp.h"
+#include "common/reactor/names.h"
 
 enum { EPOLL_EVENTS = 256 };
 
@@ -255,7 +256,8 @@ int fabric_open_tcp(const char *address, struct fabric **out)
         .max_batch_blocks = TCP_BLOCKS,
     };
     if (address)
-        error = tcp_address_parse(address, 0, &fabric->address);
+        while ((error = tcp_address_parse(address, 0, &fabric->address)) == ROWAN_EAGAIN)
+            names_wait();
     if (error) {
         free(fabric);
         return error;

@@ -1,6 +1,7 @@
 /* tcp_socket.c - addresses, sockets and their options. errno stops here.
  *
- * 1. An address is numeric, or "localhost": to look a name up would block the role that connects.
+ * 1. A host name is looked up on a thread of its own (reactor/names.h), because that may take seconds: until its address is
+ *    known who connects is told to try again, as he does anyway.
  * 2. A peer whose host has vanished is noticed 5 s after it was last heard: with nothing under way by
  *    three keep-alive probes, else by TCP_USER_TIMEOUT. That closes a connection, too, whose peer
  *    leaves its window shut for so long. It does not hold for the socket for blocks, whose window is
@@ -17,11 +18,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/address.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/reactor/names.h"
 
 enum {
-    HOST_BYTES = 64, /* split_address */
     BACKLOG = 4096,
     IDLE_S = 2,
     PROBE_S = 1,
@@ -37,22 +39,6 @@ static int refuse_address(const char *text, const char *reason)
     return ROWAN_EINVALID;
 }
 
-/* Takes HOST:PORT or [HOST]:PORT apart. The port, or 0. */
-static unsigned split_address(const char *rest, char host[HOST_BYTES], bool *bracketed)
-{
-    char digits[6];
-    int bytes = 0;
-    unsigned long port;
-
-    *bracketed = *rest == '[';
-    if (sscanf(rest, *bracketed ? "[%63[^]]]:%5[0-9]%n" : "%63[^:]:%5[0-9]%n", host, digits,
-               &bytes) != 2 ||
-        rest[bytes] != '\0')
-        return 0;
-    port = strtoul(digits, NULL, 10);
-    return port <= UINT16_MAX ? (unsigned)port : 0;
-}
-
 static bool is_nobody(const union tcp_address *address)
 {
     if (address->any.sa_family == AF_INET)
@@ -66,25 +52,30 @@ int tcp_address_parse(const char *text, uint32_t index, union tcp_address *out)
 {
     static const char scheme[] = "tcp:";
     union tcp_address address = {0};
-    char host[HOST_BYTES];
+    char host[ADDRESS_HOST_BYTES], number[NAMES_NUMBER_BYTES];
     bool bracketed;
     unsigned port;
+    int error;
 
     if (strncmp(text, scheme, sizeof scheme - 1) != 0)
         return refuse_address(text, "not tcp:HOST:PORT");
-    port = split_address(text + sizeof scheme - 1, host, &bracketed);
+    port = address_split(text + sizeof scheme - 1, host, &bracketed);
     if (port == 0)
         return refuse_address(text, "not tcp:HOST:PORT with a port of 1 to 65535");
     if (!bracketed && strcmp(host, "localhost") == 0)
         strcpy(host, "127.0.0.1");
-    if (!bracketed && inet_pton(AF_INET, host, &address.v4.sin_addr) == 1) {
+    if (address_wrong(text))
+        return refuse_address(text, address_wrong(text));
+    error = names_look(host, number);
+    if (error)
+        return error;
+    if (inet_pton(AF_INET, number, &address.v4.sin_addr) == 1)
         address.v4.sin_family = AF_INET;
-    } else if (bracketed && inet_pton(AF_INET6, host, &address.v6.sin6_addr) == 1) {
+    else if (inet_pton(AF_INET6, number, &address.v6.sin6_addr) == 1)
         address.v6.sin6_family = AF_INET6;
-    } else {
-        return refuse_address(text, "the host must be an IPv4 address, an [IPv6] one or localhost: "
-                                    "to look up a name would hold up all else");
-    }
+    else
+        return refuse_address(text,
+                              "the host is neither an IPv4 nor an [IPv6] address, and no name");
     address.v4.sin_port = htons((uint16_t)port);
     if (is_nobody(&address))
         return refuse_address(text, "no peer can connect to this address: name one of this host's");

@@ -19,10 +19,12 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include "common/base/address.h"
 #include "common/base/log.h"
 #include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_stream.h"
 #include "common/fabric/verbs/verbs_zone.h"
+#include "common/reactor/names.h"
 
 enum { CQ_PLACES = 65536, HOST_BYTES = 128, COMPLETIONS = 64, MOST_COMPLETIONS = 512 };
 
@@ -310,13 +312,14 @@ static const struct conn_backend backend = {
 
 /* --- fabric --- */
 
-/* The host of "verbs:HOST:PORT", which tcp has found sound, as verbs_device_open wants it; HOST_BYTES with its end. */
-static void find_host(const char *address, char host[HOST_BYTES])
+/* The host of "verbs:HOST:PORT", which tcp has found sound and looked up, as verbs_device_open wants it; HOST_BYTES with its end. */
+static int find_host(const char *address, char host[HOST_BYTES])
 {
-    if (sscanf(address, "verbs:[%127[^]]", host) != 1)
-        sscanf(address, "verbs:%127[^:]", host);
-    if (strcmp(host, "localhost") == 0)
-        strcpy(host, "127.0.0.1");
+    char name[ADDRESS_HOST_BYTES];
+    bool bracketed;
+
+    address_split(strchr(address, ':') + 1, name, &bracketed);
+    return names_look(strcmp(name, "localhost") == 0 ? "127.0.0.1" : name, host);
 }
 
 static int open_control(struct verbs_fabric *fabric, const char *address, char host[HOST_BYTES])
@@ -329,9 +332,7 @@ static int open_control(struct verbs_fabric *fabric, const char *address, char h
     error = verbs_control_address(address, text);
     if (!error)
         error = fabric_open(NULL, text, &fabric->control);
-    if (!error)
-        find_host(address, host);
-    return error;
+    return error ? error : find_host(address, host);
 }
 
 static void set_caps(struct verbs_fabric *fabric)

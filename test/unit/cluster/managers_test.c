@@ -44,6 +44,10 @@ TEST(each_mistake_has_a_sentence)
     refused("tcp:a:1,shm:/b", ROWAN_EINVALID, "one fabric");
     refused("tcp:a:1,tcpx:b:1", ROWAN_EINVALID, "one fabric");
     refused("t:1,t:2,t:3,t:4,t:5,t:6,t:7,t:8,t:9", ROWAN_ETOOMANY, "more than 8");
+    refused("tcp:a:1,tcp:b", ROWAN_EADDRESS, "HOST:PORT");
+    refused("verbs:10.0.0.1:70000", ROWAN_EADDRESS, "1 to 65535");
+    refused("tcp:10.0.0.300:1", ROWAN_EADDRESS, "neither a name nor");
+    refused("shm:run/cm", ROWAN_EADDRESS, "/DIRECTORY/NAME");
     memset(text, 'x', sizeof text);
     text[1] = ':';
     text[CLUSTER_MAX_ADDRESS_BYTES + 1] = '\0';

@@ -1,6 +1,9 @@
 /* zookeeper_lost_test.c - what becomes of requests, watches and leadership when a ZooKeeper server or a session ends. */
 #define TEST_FIXTURE open_owners, close_owners
 
+#include <dlfcn.h>
+#include <netdb.h>
+#include <pthread.h>
 #include <signal.h>
 
 #include "common/base/error.h"
@@ -9,6 +12,22 @@
 #include "test/unit/coord/zookeeper_fixture.h"
 
 static struct owner alice, bob;
+
+/* A resolver that takes as long over slow.test as this is held, before the C library's. */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                struct addrinfo **out)
+{
+    typedef int look_up(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    look_up *next;
+    *(void **)&next = dlsym(RTLD_NEXT, "getaddrinfo");
+    if (strcmp(host, "slow.test") != 0)
+        return next(host, service, hints, out);
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+    return next("127.0.0.1", service, hints, out);
+}
 
 static int open_owners(void **state)
 {
@@ -116,12 +135,27 @@ TEST(a_leader_whose_node_was_removed_learns_it_and_leads_again)
     assert_int_equal(alice.wins, 2);
 }
 
+TEST(a_resolver_that_takes_long_holds_up_nobody_and_is_waited_for)
+{
+    char ensemble[128];
+    coord_close(alice.coord);
+    pthread_mutex_lock(&gate);
+    snprintf(ensemble, sizeof ensemble, "slow.test:%u/a/case/%u", server.port, path_number);
+    assert_int_equal(coord_open_zookeeper(ensemble, SESSION_MS, NULL, &alice.coord), 0);
+    assert_int_equal(coord_cas(alice.coord, 0, "x", 1, on_cas, &alice), 0);
+    for (int i = 0; i < 100; i++)
+        assert_false(is_answered(&alice));
+    pthread_mutex_unlock(&gate);
+    assert_true(WAIT_FOR(is_answered(&alice)));
+    assert_int_equal(alice.error, 0);
+}
+
 TEST(only_what_has_the_form_is_an_ensemble)
 {
     const char *right[] = {"zk:2181", "a:1,b:2,c:3", "[::1]:2181/x", "a:1,b:2/x/y.z", "a:1/..."};
-    const char *wrong[] = {"",        "zk",       "zk:",     ":2181",       "zk:2181,",
-                           "zk:21x",  "zk :2181", "a:1/",    "a:1//x",      "a:1/x/",
-                           "a:1/./x", "a:1/../x", "a:1/x y", "a:1/x,b:2/y "};
+    const char *wrong[] = {"",        "zk",       "zk:",     ":2181",        "zk:2181,",
+                           "zk:21x",  "zk :2181", "a:1/",    "a:1//x",       "a:1/x/",
+                           "a:1/./x", "a:1/../x", "a:1/x y", "a:1/x,b:2/y ", "a:1/q,b:2/q"};
     struct coord *coord;
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++)
         assert_true(coord_zookeeper_is_right(right[i]));
