@@ -121,6 +121,7 @@ static void take_configuration(struct cm_link *cm, uint32_t tag, const Rowan__Co
     struct cluster_config *config;
 
     cm->led = !is->not_leading;
+    cm->store_error = is->store_error <= INT32_MAX ? -(int)is->store_error : ROWAN_EIO;
     if (tag == TAG_CONFIGURATION)
         answered(&cm->next_config_ns);
     cm->waiting_count = 0;

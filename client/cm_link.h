@@ -18,7 +18,8 @@ struct cm_link {
     bool wants_id;                /* set to ask for one that was never given before */
     bool wants_config;            /* set to ask for one newer than the known one */
     bool no_config;               /* the CM said that there is none newer than what we know */
-    uint32_t waiting_count;       /* servers that the cluster waits for, as the CM said last */
+    int store_error; /* why the CM could not store a configuration, as it said last; 0: it can */
+    uint32_t waiting_count; /* servers that the cluster waits for, as the CM said last */
     uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
     uint64_t next_id_ns, next_config_ns, next_question_ns; /* not to be asked before */
     uint64_t asked_ns; /* for a configuration, and nothing came since; 0: it owes none */

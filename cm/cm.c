@@ -13,7 +13,9 @@
  */
 #include "cm/cm_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cm/refusal.h"
 #include "common/base/assert.h"
@@ -23,7 +25,8 @@
 
 enum { BATCH_EVENTS = 64 };
 
-#define RETRY_NS (1 * NS_PER_MS) /* until what could not be sent is tried again */
+#define RETRY_NS      (1 * NS_PER_MS) /* until what could not be sent is tried again */
+#define TELL_AGAIN_NS (10 * NS_PER_S)
 
 /* --- answers of the coordination service --- */
 
@@ -128,6 +131,40 @@ static void carry_out(struct cm *cm, const struct cm_output *output, const struc
     }
 }
 
+static void list_servers(const uint32_t *servers, uint32_t count, char *out, size_t bytes)
+{
+    size_t at = 0;
+    *out = '\0';
+    for (uint32_t i = 0; i < count && at < bytes; i++)
+        at += (size_t)snprintf(out + at, bytes - at, "%s%u", i ? "," : "", servers[i]);
+}
+
+/* What the settings say of a cluster counts when it is made, and not for one that is there. */
+static void tell_other_settings(const struct cm *cm, const struct cluster_config *config)
+{
+    char stored[CLUSTER_MAX_MEMBERS * 6], given[CLUSTER_MAX_MEMBERS * 6];
+    uint32_t members[CLUSTER_MAX_MEMBERS];
+    for (uint32_t i = 0; i < config->member_count; i++)
+        members[i] = config->members[i].server;
+    if (config->wanted_count > 0)
+        list_servers(config->wanted, config->wanted_count, stored, sizeof stored);
+    else
+        list_servers(members, config->member_count, stored, sizeof stored);
+    list_servers(cm->options.state.servers, cm->options.state.server_count, given, sizeof given);
+    if (strcmp(stored, given) != 0)
+        log_event(LOG_WARN, "other_settings",
+                  "key=cluster-servers stored=%s given=%s detail=\"the stored ones count: rowan "
+                  "add, drain and "
+                  "remove change them\"",
+                  stored, given);
+    if (config->replicas != cm->options.state.replicas)
+        log_event(LOG_WARN, "other_settings",
+                  "key=replicas stored=%u given=%u detail=\"the stored ones count: they are fixed "
+                  "when the "
+                  "cluster is made\"",
+                  config->replicas, cm->options.state.replicas);
+}
+
 static void step(struct cm *cm, const struct cm_event *event)
 {
     if (cm->error)
@@ -140,6 +177,8 @@ static void step(struct cm *cm, const struct cm_event *event)
     cm->cut = output->cut;
     const struct cluster_config *config = cm_state_config(cm->state);
     if (config && config->term != cm->identity.term) {
+        if (cm->identity.term == 0)
+            tell_other_settings(cm, config);
         cm->identity.cluster = config->cluster;
         cm->identity.term = config->term;
         fabric_endpoint_identity(cm->endpoint, &cm->identity);
@@ -157,6 +196,8 @@ static void step(struct cm *cm, const struct cm_event *event)
 static void handle_answer(struct cm *cm, const struct cm_event *event)
 {
     int error = event->error;
+    if (event->kind == CM_EVENT_STORED)
+        cm->store_error = error;
     if (event->kind == CM_EVENT_READ && error == ROWAN_EFORMAT) {
         fail(cm, error,
              "the stored configuration is damaged: restore it, or move it away and start the "
@@ -191,12 +232,44 @@ static bool step_answer(struct cm *cm, enum cm_event_kind kind)
 
 /* --- fabric events --- */
 
+/* A server that runs waits for a manager that knows its cluster. One that leads and knows nothing never will by itself. */
+static void tell_if_lost(struct cm *cm, const struct fabric_identity *peer)
+{
+    if (peer->kind != FABRIC_SERVER || !cm->leads || cm_state_config(cm->state) || cm->told_lost)
+        return;
+    cm->told_lost = true;
+    log_event(
+        LOG_ERROR, "configuration_lost",
+        "detail=\"server %u runs in cluster %016lx, and the coordination service holds no "
+        "configuration: it was wiped, or this is another path or directory; name the right one, "
+        "restore it, or stop the servers and recover it (rowan-cm --recover)\"",
+        peer->id, peer->cluster);
+}
+
 static int admit(void *context, const struct fabric_identity *peer)
 {
-    const struct cm *cm = context;
-    if (peer->cluster != 0 && peer->cluster != cm->identity.cluster)
+    struct cm *cm = context;
+    if (peer->cluster != 0 && peer->cluster != cm->identity.cluster) {
+        tell_if_lost(cm, peer);
         return ROWAN_ECLUSTER;
-    return cm->open_count < CM_MAX_CONNECTIONS ? ROWAN_OK : ROWAN_ETOOMANY;
+    }
+    if (cm->open_count < CM_MAX_CONNECTIONS)
+        return ROWAN_OK;
+    cm->turned_away++;
+    return ROWAN_ETOOMANY;
+}
+
+/* Who is refused comes again soon: a line now and then. */
+static void tell_turned_away(struct cm *cm, uint64_t now_ns)
+{
+    if (cm->turned_away == cm->turned_away_told ||
+        (cm->turned_away_ns && now_ns < cm->turned_away_ns + TELL_AGAIN_NS))
+        return;
+    log_event(LOG_WARN, "connections_refused",
+              "count=%lu reason=\"there are %d already, which is the most: see whose they are\"",
+              cm->turned_away - cm->turned_away_told, CM_MAX_CONNECTIONS);
+    cm->turned_away_told = cm->turned_away;
+    cm->turned_away_ns = now_ns;
 }
 
 /* More may have been admitted at once than there are places: the rest is closed. */
@@ -401,6 +474,7 @@ enum poll_result cm_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     if (cm->error)
         return POLL_IDLE;
     cm->now_ns = now_ns;
+    tell_turned_away(cm, now_ns);
     bool busy = poll_coord(cm, now_ns, wake_ns);
     if (cm->wake_ns <= now_ns) /* A4 */
         step(cm, &(struct cm_event){.kind = CM_EVENT_TIME});

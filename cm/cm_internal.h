@@ -9,7 +9,7 @@
 #include "common/cluster/login.h"
 #include "common/metrics/metrics.h"
 
-enum { CM_FIGURES = 17 };
+enum { CM_FIGURES = 18 };
 
 struct cm_peer {
     struct fabric_conn *conn;        /* NULL: the place is free */
@@ -41,7 +41,11 @@ struct cm {
 
     struct load_row load_rows[CLUSTER_MAX_SHARDS]; /* of the report that is given to the state */
 
+    bool told_lost;  /* the log has said that the stored configuration is gone */
+    int store_error; /* 0, or why a configuration could not be stored when that was tried last */
     uint32_t open_count;
+    uint64_t turned_away; /* connections, because there are too many; as logged, and when */
+    uint64_t turned_away_told, turned_away_ns;
     uint32_t given_up_count;
     uint32_t peer_limit; /* above the highest place ever used */
     struct cm_peer peers[CM_MAX_CONNECTIONS];

@@ -4,7 +4,7 @@
 struct figures {
     uint64_t leads, cut, term, lease_ms, members, kept, absent, draining, replicas;
     uint64_t shards, under_replicated, filling, unserved, incomplete, moving, splitting;
-    uint64_t connections;
+    uint64_t connections, turned_away;
 };
 
 _Static_assert(sizeof(struct figures) == CM_FIGURES * sizeof(uint64_t), "a counter for each");
@@ -43,6 +43,9 @@ static const struct metric rows[] = {
     GAUGE("rowan_cm_shards_moving", "Shards that move from one server to another.", moving),
     GAUGE("rowan_cm_shards_splitting", "Shards that are being split.", splitting),
     GAUGE("rowan_cm_connections", "Connections of servers, clients and tools.", connections),
+    {"rowan_cm_connections_refused_total",
+     "Connections that were refused, as the manager has all that it may have.", "", METRIC_COUNTER,
+     offsetof(struct figures, turned_away), 0},
 };
 
 void figures_register(const struct cm *cm)
@@ -81,7 +84,10 @@ static void count_shards(struct figures *figures, const struct cluster_config *c
 void figures_update(struct cm *cm)
 {
     const struct cluster_config *config = cm_state_config(cm->state);
-    struct figures figures = {.leads = cm->leads, .cut = cm->cut, .connections = cm->open_count};
+    struct figures figures = {.leads = cm->leads,
+                              .cut = cm->cut,
+                              .connections = cm->open_count,
+                              .turned_away = cm->turned_away};
     if (config) {
         figures.term = config->term;
         figures.lease_ms = config->lease_ms;

@@ -15,7 +15,7 @@ struct outgoing;
 
 /* Each makes one with one reference. NULL: no memory. */
 struct outgoing *outgoing_configuration(const struct cm_action *action,
-                                        const struct cm_output *output);
+                                        const struct cm_output *output, int store_error);
 /* With its ticket, if `user` is not NULL. */
 struct outgoing *outgoing_client_id(uint32_t client_id, const struct cluster_config *config,
                                     const char *user);

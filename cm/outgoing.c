@@ -30,13 +30,14 @@ static struct outgoing *outgoing_create(const Rowan__ControlMessage *message)
 }
 
 struct outgoing *outgoing_configuration(const struct cm_action *action,
-                                        const struct cm_output *output)
+                                        const struct cm_output *output, int store_error)
 {
     const struct cluster_config *config = action->config;
     Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
     is.waiting_for = (uint32_t *)(uintptr_t)output->waiting_for;
     is.n_waiting_for = output->waiting_count;
     is.not_leading = !output->leads;
+    is.store_error = (uint32_t)-store_error;
     if (!config) {
         is.registration_epoch = output->registration_epoch;
         is.bring = action->bring;

@@ -65,9 +65,9 @@ void post_configuration(struct cm *cm, const struct cm_output *output,
         cm_give_up(cm, peer, error_name(ROWAN_ELOGIN));
         return;
     }
-    /* Not shared: what changes with every server that joins, and what says that this manager does not lead. */
-    if (!action->config || output->waiting_count > 0 || !output->leads) {
-        post_own(cm, action, push, outgoing_configuration(action, output));
+    /* Not shared: what changes with every server that joins, and what says that this manager does not lead, or cannot store. */
+    if (!action->config || output->waiting_count > 0 || !output->leads || cm->store_error) {
+        post_own(cm, action, push, outgoing_configuration(action, output, cm->store_error));
         return;
     }
     if (cm->shared_term != action->config->term)
@@ -75,7 +75,7 @@ void post_configuration(struct cm *cm, const struct cm_output *output,
     cm->shared_term = action->config->term;
     struct outgoing **outgoing = &cm->shared[action->with_secret ? 1 : 0];
     if (!*outgoing)
-        *outgoing = outgoing_configuration(action, output);
+        *outgoing = outgoing_configuration(action, output, 0);
     post(cm, action->connection, *outgoing, action->tag, push);
 }
 

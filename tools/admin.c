@@ -438,6 +438,7 @@ int admin_ask_members(struct admin *admin, const Rowan__ControlMessage *question
     int error = 0;
     for (uint32_t i = 0; i < count; i++) {
         out[i].config = cluster_hold(admin->config);
+        out[i].store_error = admin->cm.store_error;
         out[i].calls = calloc(config->member_count, sizeof *out[i].calls);
         error = out[i].calls ? error : ROWAN_ENOMEM;
     }

@@ -106,6 +106,7 @@ const struct managers *admin_managers(const struct admin *admin);
 struct admin_status {
     struct cluster_config *config;
     struct admin_call *calls;
+    int store_error; /* why the manager could not store a configuration when it tried last; 0: it can */
 };
 
 /* GetStatus to every member at once; or these questions, with `out` for each. Errors: ROWAN_ENOMEM, EIO. */

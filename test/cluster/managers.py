@@ -87,6 +87,17 @@ def all_managers_are_told_stopped_and_started_again():
 
 
 @tap.case
+def a_manager_that_finds_nothing_stored_while_servers_run_says_what_recovers_them():
+    cluster = Cluster("wiped", "--lease-ms", "500", *SMALL)
+    cluster.kill(["cm"])
+    os.unlink(os.path.join(cluster.directory, "coord", "value"))
+    cluster.launch("cm")
+    tap.wait_until(lambda: "error configuration_lost" in cluster.log("cm"), 30, "it says so")
+    tap.contains(cluster.log("cm"), "--recover")
+    cluster.kill(["s1", "s2", "s3", "cm"])
+
+
+@tap.case
 def wrong_managers_are_one_sentence():
     place = os.path.join(scratch(), "a,b")
     expect(rowan_local("start", "--dir", place, *SMALL), 1, "comma")

@@ -109,6 +109,11 @@ def a_server_refuses_a_file_smaller_than_it_was_told():
 
 
 @tap.case
+def a_directory_is_no_memory():
+    expect(server("--pm", scratch()), 1, "it is a directory")
+
+
+@tap.case
 def a_server_refuses_memory_in_use():
     expect(server("--pm", os.path.join(cluster.directory, "s2.pm")), 1, "in use")
     no_harm()
@@ -144,6 +149,27 @@ def an_address_that_is_none_is_refused():
                  run([program("rowan"), "--cm", "nothing", "get", "a"]),
                  run([program("rowan"), "--cm", "nothing", "status"])):  # fmt: skip
         expect(done, 1, "nothing", "an address begins with its fabric")
+
+
+@tap.case
+def a_malformed_address_is_told_at_once_and_not_tried_again():
+    for address, piece in (("tcp:127.0.0.1", "HOST:PORT"), ("tcp:127.0.0.1:70000", "1 to 65535"),
+                           ("verbs:10.0.0.300:7", "neither a name nor"), ("shm:run/cm", "/DIRECTORY/NAME"),
+                           ("tcp:[::1:7", "[ ]")):  # fmt: skip
+        for words in (["rowan", "--cm", address, "get", "a"], ["rowan", "--cm", address, "status"],
+                      ["rowan-ycsb", "--cm", address, "--workload", "load"]):  # fmt: skip
+            done = run([program(words[0]), *words[1:]], seconds=5)  # the time-out is longer
+            expect(done, 1, piece)
+            tap.check("out of range" not in done.err, done.err)
+        expect(cm(address), 1, piece)
+        expect(server("--address", address), 1, piece)
+
+
+@tap.case
+def an_address_of_another_host_and_one_that_nobody_knows_are_told():
+    for start in (lambda a: server("--address", a), cm):
+        expect(start("tcp:192.0.2.1:7000"), 1, "192.0.2.1", "others reach this host at")
+        expect(start("tcp:nobody.invalid:7000"), 1, "nobody.invalid", "cannot be looked up")
 
 
 @tap.case
@@ -217,8 +243,10 @@ def a_full_disk_is_told_by_who_meets_it():
 def a_cm_whose_disk_is_full_says_so_and_goes_on_when_there_is_room():
     place, _ = under("size=16k")
     room = os.path.join(scratch(), "room")  # once this is there, the disk is emptied
+    again = os.path.join(scratch(), "again")  # and once this is there, filled
     fill = (f'head -c 1048576 /dev/zero > "{place}/filler" 2>/dev/null;'
-            f'(while [ ! -e "{room}" ]; do sleep 0.05; done; rm "{place}/filler") &')  # fmt: skip
+            f'(while [ ! -e "{room}" ]; do sleep 0.05; done; rm "{place}/filler";'
+            f'while [ ! -e "{again}" ]; do sleep 0.05; done; head -c 1048576 /dev/zero > "{place}/filler") 2>/dev/null &')  # fmt: skip
     address, log = f"shm:{scratch()}/cm4", os.path.join(scratch(), "cm4.log")
     words = mounts.inside(place, "size=16k", cm_words(address, "1", "1", place), fill)
     with open(log, "wb") as out:
@@ -232,8 +260,16 @@ def a_cm_whose_disk_is_full_says_so_and_goes_on_when_there_is_room():
         tap.wait_until(lambda: run([program("rowan"), "--cm", address, "put", "a", "b"]).code == 0, 20,
                        "a put after the disk has room")  # fmt: skip
         tap.check(content(log).count(b"free space") < 100, "the log is flooded")
+        rowan = [program("rowan"), "--cm", address]
+        tap.check("Stuck:" not in run([*rowan, "status"]).out)
+        open(again, "wb").close()
+        tap.wait_until(lambda: any(run([*rowan, "--timeout-ms", "1000", "balance", word]) and
+                                   "Stuck:" in run([*rowan, "status"]).out for word in ("dry-run", "on")), 30,
+                       "rowan status says why nothing changes")  # fmt: skip
+        tap.contains(run([*rowan, "status"]).out, "not enough free space")
     finally:
-        open(room, "wb").close()
+        for path in (room, again):
+            open(path, "wb").close()
         for child in (one, manager):
             child.terminate()
             child.wait(20)
@@ -247,6 +283,21 @@ def a_server_refuses_memory_on_a_full_disk_and_leaves_no_file():
 
 
 # --- a start on existing data ---
+
+
+@tap.case
+def a_cm_that_is_told_other_servers_or_replicas_than_are_stored_says_that_they_do_not_count():
+    log = os.path.join(scratch(), "cm5.log")
+    with open(log, "wb") as out:
+        words = cm_words(f"shm:{scratch()}/cm5", "1,2", "2", os.path.join(other.directory, "coord"))
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    try:
+        tap.wait_until(lambda: content(log).count(b"other_settings") == 2, 20, lambda: content(log).decode())
+    finally:
+        child.terminate()
+        child.wait(20)
+    tap.contains(content(log).decode(), "key=cluster-servers stored=1,2,3 given=1,2 ")
+    tap.contains(content(log).decode(), "key=replicas stored=3 given=2 ")
 
 
 @tap.case

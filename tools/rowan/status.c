@@ -69,13 +69,14 @@ static int print_status_json(const struct view *view, const struct counts *count
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(servers,
                               server_json(config, &config->members[i], &view->status.calls[i]));
-    return tool_print_json(
-        json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "cluster", cluster,
-                  "term", (json_int_t)config->term, "replicas", config->replicas, "shards",
-                  config->shard_count, "recovering", counts->recovering, "under_replicated",
-                  counts->under_replicated, "possibly_incomplete", counts->incomplete, "filling",
-                  counts->filling, "lease_ms", config->lease_ms, "wanted",
-                  view_servers_json(config->wanted, config->wanted_count), "servers", servers));
+    return tool_print_json(json_pack(
+        "{s:s, s:I, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "cluster", cluster, "term",
+        (json_int_t)config->term, "store_error",
+        view->status.store_error ? error_name(view->status.store_error) : "", "replicas",
+        config->replicas, "shards", config->shard_count, "recovering", counts->recovering,
+        "under_replicated", counts->under_replicated, "possibly_incomplete", counts->incomplete,
+        "filling", counts->filling, "lease_ms", config->lease_ms, "wanted",
+        view_servers_json(config->wanted, config->wanted_count), "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -116,6 +117,25 @@ static void print_filling(const struct counts *counts)
     printf(".\n");
 }
 
+static void print_troubles(const struct view *view)
+{
+    const struct cluster_config *config = view->status.config;
+    if (view->status.store_error)
+        printf(
+            "Stuck: the configuration manager cannot store a configuration: %s. Until it can, no "
+            "failed server is replaced, and none joins.\n",
+            error_sentence(view->status.store_error));
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const struct admin_call *call = &view->status.calls[i];
+        if (!call->error && call->reply->server_status->damaged_places > 0)
+            printf(
+                "Damaged: server %u found %llu damaged places in its memory when it started; its "
+                "log names the shards.\n",
+                config->members[i].server,
+                (unsigned long long)call->reply->server_status->damaged_places);
+    }
+}
+
 static int print_status(const struct view *view, const struct counts *counts)
 {
     const struct cluster_config *config = view->status.config;
@@ -152,15 +172,7 @@ static int print_status(const struct view *view, const struct counts *counts)
         "keys; they go when all replicas have closed the segments that hold them, and no older "
         "version is left. Lease ms: how long the server may go on answering clients, if nobody "
         "renews its lease.\n");
-    for (uint32_t i = 0; i < config->member_count; i++) {
-        const struct admin_call *call = &view->status.calls[i];
-        if (!call->error && call->reply->server_status->damaged_places > 0)
-            printf(
-                "Damaged: server %u found %llu damaged places in its memory when it started; its "
-                "log names the shards.\n",
-                config->members[i].server,
-                (unsigned long long)call->reply->server_status->damaged_places);
-    }
+    print_troubles(view);
     if (counts->under_replicated > 0)
         printf("Replicas: %u shards have fewer than %u, as others failed or came without whole "
                "data; rowan shards shows who is left. New ones are being filled of %u.\n",
