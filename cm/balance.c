@@ -4,6 +4,8 @@
  *  V1 A step lowers the higher of the loads of the two that it concerns, by what is known.
  *  V2 Nothing is decided before every member that may hold shards has reported in the last reports' time, and of each shard that
  *     it holds: an average without one would be wrong.
+ *  V4 A shard that moves for space makes nobody hotter than all should be, and what moves for load fits below what is filled: so
+ *     neither calls the other back.
  *  V3 No shard is touched that changes, rests behind a change, or is to change by an earlier step.
  */
 #include "cm/balance.h"
@@ -17,7 +19,9 @@ enum {
     BALANCED_PERCENT = 105,
     IDLE_PERCENT = 60,
     BUSY_PERCENT = 10,
-    GAIN_PARTS = 40,      /* a step gains one of these of the average */
+    SPACE_PERCENT = 60, /* a server that has less of its space in use is not short of it */
+    SPACE_BAND = 20, /* per cent of their space, between two servers, before a shard moves for it */
+    GAIN_PARTS = 40, /* a step gains one of these of the average */
     FILL_GAIN_PARTS = 20, /* and as many more than one without copying */
 };
 
@@ -29,7 +33,8 @@ enum {
 
 struct bin {
     uint64_t load, cores;
-    uint64_t free_bytes;
+    uint64_t free_bytes; /* room, without what is to come */
+    uint64_t used_bytes, all_bytes;
     bool takes;       /* shards */
     bool gives_fills; /* is no source of a filling */
     bool takes_fills;
@@ -86,7 +91,9 @@ static bool sum_up(struct work *work)
         if (!known || work->now_ns - known->told_ns > REPORTED_NS)
             return false;
         bin->cores = known->cores;
-        bin->free_bytes = known->free_bytes;
+        bin->free_bytes = loads_room(work->loads, work->config, member);
+        bin->used_bytes = known->live_bytes;
+        bin->all_bytes = known->all_bytes;
         if (!add_shards(work, bin, member->server))
             return false;
         load += bin->load;
@@ -98,7 +105,7 @@ static bool sum_up(struct work *work)
 
 static uint64_t bytes_of(const struct work *work, uint32_t at)
 {
-    return work->loads->shards[work->config->shards[at].id].bytes;
+    return loads_bytes(work->loads, &work->config->shards[at]);
 }
 
 static uint64_t height(const struct bin *bin, int64_t more)
@@ -212,6 +219,67 @@ static bool find_worker(struct work *work, uint32_t position, struct cm_plan *pl
             .kind = CM_PLAN_WORKER, .server = member->server, .shard = shard->id, .to = cold};
     }
     return best > 0;
+}
+
+static uint64_t used_percent(const struct bin *bin, uint64_t more)
+{
+    return bin->all_bytes ? (bin->used_bytes + more) * 100 / bin->all_bytes : 0;
+}
+
+/* V4 */
+static bool takes_for_space(const struct work *work, const struct bin *bin, uint32_t at,
+                            uint32_t from)
+{
+    const struct shard *shard = &work->config->shards[at];
+    const uint64_t then = height(bin, loads_at(work->loads, shard->id, from));
+    return bin->takes && bin->takes_fills && bin->free_bytes > bytes_of(work, at) &&
+           (then * 100 <= work->average * BALANCED_PERCENT ||
+            then * 100 < (uint64_t)LOAD_CORE * BUSY_PERCENT);
+}
+
+/* That could take the shard for it; `full`: none could. */
+static uint32_t emptiest(const struct work *work, uint32_t at, uint32_t full)
+{
+    const struct cluster_config *config = work->config;
+    const uint64_t percent = used_percent(&work->bins[full], 0), bytes = bytes_of(work, at);
+    uint64_t least = percent - SPACE_BAND + 1;
+    uint32_t to = full;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const struct bin *bin = &work->bins[i];
+        if (shard_names(&config->shards[at], config->members[i].server) || bin->all_bytes == 0 ||
+            used_percent(bin, 0) >= least || used_percent(bin, bytes) >= percent ||
+            !takes_for_space(work, bin, at, config->members[full].server))
+            continue;
+        least = used_percent(bin, 0);
+        to = i;
+    }
+    return to;
+}
+
+/* Off the server that has most of its space in use, the heaviest shard that leaves it above where that goes. */
+static bool find_space(struct work *work)
+{
+    const struct cluster_config *config = work->config;
+    uint32_t full = 0;
+    uint64_t most = 0;
+    for (uint32_t i = 1; i < config->member_count; i++)
+        full = used_percent(&work->bins[i], 0) > used_percent(&work->bins[full], 0) ? i : full;
+    const uint64_t percent = used_percent(&work->bins[full], 0);
+    const uint32_t from = config->members[full].server;
+    for (uint32_t i = 0; percent >= SPACE_PERCENT && i < config->shard_count; i++) {
+        const struct shard *shard = &config->shards[i];
+        const uint64_t bytes = bytes_of(work, i);
+        if (!shard_is_full_at(shard, from) || bytes <= most || !may_change(work, i) ||
+            !source_of(work, shard)->gives_fills || shard->backup_count == CLUSTER_MAX_REPLICAS - 1)
+            continue;
+        const uint32_t to = emptiest(work, i, full);
+        if (to == full)
+            continue;
+        most = bytes;
+        work->hot = full;
+        work->best = (struct choice){.at = i, .to = to};
+    }
+    return most > 0;
 }
 
 static struct cm_plan plan_of(const struct work *work, const struct choice *choice)
@@ -356,6 +424,14 @@ enum balance_found balance_decide(struct balance *balance, const struct cluster_
     *count = find_steps(balance, &work, plans);
     for (uint32_t i = 0; i < config->member_count && *count == 0; i++)
         *count += find_worker(&work, i, &plans[0]);
+    if (*count == 0 && work.passed.peak == UINT64_MAX &&
+        now_ns - balance->decided_ns >= CARRIED_OUT_NS) {
+        note_fillings(&work);
+        if (find_space(&work)) {
+            plans[(*count)++] = plan_of(&work, &work.best);
+            balance->decided_ns = now_ns;
+        }
+    }
     if (*count > 0)
         return BALANCE_DECIDED;
     if (work.passed.peak == UINT64_MAX)

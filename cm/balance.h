@@ -13,6 +13,9 @@
  * children are new shards, which may move once they have all (split.h). Where it cannot be split, shards move as if it were
  * not too hot.
  *
+ * Where no load asks for more, space does: a server with more than 60 % of its space in use, and 20 % of that more than another one,
+ * gives it a shard, one at a time.
+ *
  * A full backup is the better target: it leads at once. Another server is taken only if the highest load ends 5 % of the
  * average lower for it. A server is the source of one filling at a time, and the target of one.
  */

@@ -5,7 +5,13 @@
  *     not kept.
  *  G2 A shard that changed has a higher epoch; one that did not is as it was.
  *  G3 A shard that is not kept has a full replica of before as its primary, and loses a full one only if it has as many as are
- *     wanted without it, or if its primary, which is here and goes on, does not reach it.
+ *     wanted without it, or if its primary, which is here and goes on, does not reach it, or if that has no space and two others
+ *     stay (G4).
+ *  G4 Space comes first. Nobody fills who has not said that all fits that is to come, this shard too; who runs short leaves
+ *     what it fills, and a full server one shard at a time that it backs. Too few replicas are better than a shard that takes
+ *     no puts.
+ *  G5 A primary that reaches nobody may be the one with the bad link. If a full backup is reached by all others, and reaches some
+ *     itself, the two swap roles: what it says of its own sends then decides who leaves.
  */
 #include "cm/fill.h"
 
@@ -20,9 +26,19 @@ struct work {
     const struct cluster_config *config;
     const struct shard *old; /* the shard as it was */
     struct led led;
-    uint32_t
-        held[CLUSTER_MAX_MEMBERS]; /* by position of the member, shards that it is a replica of */
+    struct place {
+        uint32_t held; /* shards that it is a replica of */
+        uint64_t room; /* G4: in bytes, what is to come subtracted */
+        bool told, short_of, sheds;
+        bool reaches, fails;       /* G5: some replica of a shard that it leads; another one */
+    } places[CLUSTER_MAX_MEMBERS]; /* by position of the member */
+    uint32_t lacking;              /* shards that nobody has the space to fill */
 };
+
+static struct place *place_of(struct work *work, uint32_t server)
+{
+    return &work->places[cluster_position(work->config, server)];
+}
 
 static bool may_change(const struct cluster_config *config, const struct shard *shard)
 {
@@ -34,6 +50,24 @@ static bool is_cut(const struct work *work, const struct shard *shard, uint32_t 
 {
     return work->from->leases && server != shard->primary &&
            leases_are_cut(work->from->leases, shard->primary, server);
+}
+
+/* G5 */
+static bool is_apart(struct work *work, const struct shard *shard)
+{
+    const struct place *place = place_of(work, shard->primary);
+    return place->fails && !place->reaches;
+}
+
+/* G5. The backup is reached by all but the primary, and reaches some. */
+static bool is_sound(struct work *work, const struct shard *shard, uint32_t server)
+{
+    bool sound = place_of(work, server)->reaches;
+    for (uint32_t i = 0; i < work->config->member_count && sound; i++) {
+        const uint32_t other = work->config->members[i].server;
+        sound = other == shard->primary || !leases_are_cut(work->from->leases, other, server);
+    }
+    return sound;
 }
 
 /* Into the order of members. */
@@ -130,18 +164,81 @@ static bool swap_roles(struct work *work, struct shard *shard)
 {
     const bool drained = !cluster_wants(work->config, shard->primary);
     uint32_t able[CLUSTER_MAX_REPLICAS], count = 0;
-    if (may_stay(work, shard, shard->primary))
+    const bool apart = is_apart(work, shard);
+    if (may_stay(work, shard, shard->primary) && !apart)
         return false;
     for (uint32_t i = 0; i < shard->backup_count; i++) {
-        if (shard_has_backup(work->old, shard->backups[i]) &&
-            (drained || shard->backups[i] == shard->move_to) &&
-            count_lasting(work, shard, &shard->backups[i], 1))
-            able[count++] = shard->backups[i];
+        const uint32_t server = shard->backups[i];
+        const bool leads = drained || server == shard->move_to;
+        if (shard_has_backup(work->old, server) && may_stay(work, shard, server) &&
+            ((leads && !is_cut(work, shard, server)) || (apart && is_sound(work, shard, server))))
+            able[count++] = server;
     }
     if (count == 0)
         return false;
     led_swap(&work->led, shard, able[led_fewest(&work->led, able, count)]);
     return true;
+}
+
+/* G4: keep those in their order that are not short; a full one goes if two others stay, and none has from that server. */
+static bool drop_short(struct work *work, struct shard *shard)
+{
+    const uint32_t before = shard->backup_count + shard->filling_count;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < shard->filling_count; i++) {
+        if (!place_of(work, shard->filling[i])->short_of)
+            shard->filling[left++] = shard->filling[i];
+    }
+    memset(&shard->filling[left], 0, (shard->filling_count - left) * sizeof shard->filling[0]);
+    shard->filling_count = left;
+    for (uint32_t i = 0; i < shard->backup_count && shard->backup_count >= 2; i++) {
+        struct place *place = place_of(work, shard->backups[i]);
+        if (!place->sheds || !shard_has_backup(work->old, shard->backups[i]))
+            continue;
+        place->sheds = false;
+        shard->backup_count--;
+        memmove(&shard->backups[i], &shard->backups[i + 1],
+                (shard->backup_count - i) * sizeof shard->backups[0]);
+        shard->backups[shard->backup_count] = 0;
+    }
+    shard_mend_move(shard);
+    return shard->backup_count + shard->filling_count < before;
+}
+
+/* G4. Of those with at least half of the most room, the one that is a replica of fewest; NULL: nobody can. */
+static struct place *choose(struct work *work, const struct shard *shard, uint32_t *server)
+{
+    const struct cluster_config *config = work->config;
+    const struct loads *loads = work->from->loads;
+    const uint64_t bytes = loads ? loads_bytes(loads, shard) : 0;
+    struct place *able[CLUSTER_MAX_MEMBERS], *best = NULL;
+    uint32_t count = 0;
+    uint64_t most = 0;
+    bool short_of = false;
+    if (loads && !loads_knows(loads, shard->id, shard->primary))
+        return NULL;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        struct place *place = &work->places[i];
+        const uint32_t other = config->members[i].server;
+        if (config->members[i].kept || shard_names(shard, other) ||
+            !count_lasting(work, shard, &other, 1))
+            continue;
+        short_of = short_of || place->told;
+        if (place->room <= bytes)
+            continue;
+        able[count++] = place;
+        most = place->room > most ? place->room : most;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (able[i]->room >= most / 2 && (!best || able[i]->held < best->held))
+            best = able[i];
+    }
+    work->lacking += !best && short_of;
+    if (!best)
+        return NULL;
+    *server = config->members[best - work->places].server;
+    best->room -= loads ? bytes : 0;
+    return best;
 }
 
 /* False: there are enough, or nobody is left that could. */
@@ -154,19 +251,12 @@ static bool begin_filling(struct work *work, struct shard *shard)
     if (count >= config->replicas ||
         shard->backup_count + shard->filling_count == CLUSTER_MAX_REPLICAS - 1)
         return false;
-    uint32_t best = config->member_count;
-    for (uint32_t i = 0; i < config->member_count; i++) {
-        const uint32_t server = config->members[i].server;
-        if (config->members[i].kept || shard_names(shard, server) ||
-            !count_lasting(work, shard, &server, 1))
-            continue;
-        if (best == config->member_count || work->held[i] < work->held[best])
-            best = i;
-    }
-    if (best == config->member_count)
+    uint32_t server;
+    struct place *place = choose(work, shard, &server);
+    if (!place)
         return false;
-    work->held[best]++;
-    shard->filling[shard->filling_count++] = config->members[best].server;
+    place->held++;
+    shard->filling[shard->filling_count++] = server;
     return true;
 }
 
@@ -189,16 +279,59 @@ static bool arrange(struct work *work, const struct shard *old, struct shard *sh
     bool changed = end_filling(shard, filled);
     changed = swap_roles(work, shard) || changed;
     changed = drop_replicas(work, shard) || changed;
+    changed = drop_short(work, shard) || changed;
     while (begin_filling(work, shard))
         changed = true;
     return changed || end_move(shard);
+}
+
+static void look_at_members(struct work *work)
+{
+    const struct cluster_config *config = work->config;
+    const struct loads *loads = work->from->loads;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const struct member *member = &config->members[i];
+        work->places[i].room = loads ? loads_room(loads, config, member) : UINT64_MAX;
+        work->places[i].told = loads && loads_member(loads, member);
+        work->places[i].short_of = loads && loads_is_short(loads, member);
+        work->places[i].sheds = loads && loads_must_shed(loads, member);
+    }
+}
+
+static void look_at_shards(struct work *work)
+{
+    const struct cluster_config *config = work->config;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        const struct shard *shard = &config->shards[i];
+        for (uint32_t m = 0; m < config->member_count; m++) {
+            const uint32_t server = config->members[m].server;
+            struct place *primary = place_of(work, shard->primary);
+            if (!shard_names(shard, server))
+                continue;
+            work->places[m].held++;
+            if (is_cut(work, shard, server))
+                primary->fails = true;
+            else if (server != shard->primary)
+                primary->reaches = true;
+        }
+    }
+}
+
+static void begin(struct work *work, const struct fill_from *from,
+                  const struct cluster_config *config)
+{
+    *work = (struct work){.from = from, .config = config};
+    led_count(&work->led, config);
+    look_at_members(work);
+    look_at_shards(work);
 }
 
 /* What it becomes is left to the second time, when it is known who holds how many. */
 static bool is_due(const struct fill_from *from)
 {
     const struct cluster_config *old = from->old;
-    struct work work = {.from = from, .config = old, .led = {.config = old}};
+    struct work work;
+    begin(&work, from, old);
     bool due = from->join_count > 0 || comeback_is_due(&from->back, old) ||
                split_is_due(old, from->filled);
     for (uint32_t i = 0; i < old->shard_count && !due; i++) {
@@ -206,15 +339,9 @@ static bool is_due(const struct fill_from *from)
         due = may_change(old, &old->shards[i]) &&
               arrange(&work, &old->shards[i], &shard, from->filled[shard.id]);
     }
+    if (!due && from->lacking)
+        *from->lacking = work.lacking;
     return due;
-}
-
-static void count_held(struct work *work)
-{
-    for (uint32_t i = 0; i < work->config->shard_count; i++) {
-        for (uint32_t m = 0; m < work->config->member_count; m++)
-            work->held[m] += shard_names(&work->config->shards[i], work->config->members[m].server);
-    }
 }
 
 struct cluster_config *fill_make(const struct fill_from *from)
@@ -225,12 +352,11 @@ struct cluster_config *fill_make(const struct fill_from *from)
         from->old, from->old->member_count + from->join_count, from->old->shard_count);
     if (!config)
         return NULL;
-    struct work work = {.from = from, .config = config};
+    struct work work;
     config->term++;
     add_members(from, config);
     comeback_apply(&from->back, from->old, config);
-    led_count(&work.led, config);
-    count_held(&work);
+    begin(&work, from, config);
     for (uint32_t i = 0; i < config->shard_count; i++) {
         struct shard *shard = &config->shards[i];
         if (may_change(config, shard) &&

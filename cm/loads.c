@@ -23,12 +23,6 @@ const struct load_member *loads_member(const struct loads *loads, const struct m
     return known->incarnation == member->incarnation ? known : NULL;
 }
 
-bool loads_lack_space(const struct loads *loads, const struct member *member, uint16_t shard)
-{
-    const struct load_member *known = loads_member(loads, member);
-    return known && known->free_bytes <= loads->shards[shard].bytes;
-}
-
 /* CLUSTER_MAX_REPLICAS: none is that server's. */
 static uint32_t place_of(const struct load_shard *shard, uint32_t server)
 {
@@ -49,8 +43,80 @@ uint32_t loads_at(const struct loads *loads, uint16_t id, uint32_t server)
     return place < CLUSTER_MAX_REPLICAS ? loads->shards[id].at[place].load : 0;
 }
 
-static void set_at(struct load_shard *shard, uint32_t server, uint32_t load, bool turned)
+static uint64_t bytes_at(const struct loads *loads, uint16_t id, uint32_t server)
 {
+    const uint32_t place = place_of(&loads->shards[id], server);
+    return place < CLUSTER_MAX_REPLICAS ? loads->shards[id].at[place].bytes : 0;
+}
+
+uint64_t loads_bytes(const struct loads *loads, const struct shard *shard)
+{
+    return bytes_at(loads, shard->id, shard->primary);
+}
+
+static uint64_t above(uint64_t bytes, uint64_t most)
+{
+    return bytes > most ? bytes - most : 0;
+}
+
+/* What was begun, and had not arrived when the server reported last: a replica may have become full since. */
+static uint64_t to_come(const struct loads *loads, const struct cluster_config *config,
+                        uint32_t server)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        const struct shard *shard = &config->shards[i];
+        const uint64_t whole = loads_bytes(loads, shard);
+        if (shard->split == SPLIT_PARENT && shard_names(shard, server))
+            bytes += whole;
+        else if (shard_names(shard, server) &&
+                 (!shard_is_full_at(shard, server) ||
+                  loads->members[server].told_ns <= loads->shards[shard->id].moved_ns))
+            bytes += above(whole, bytes_at(loads, shard->id, server));
+    }
+    return bytes;
+}
+
+static bool left_within(const struct loads *loads, const struct load_member *known, uint64_t ns)
+{
+    return known->left_ns && loads->now_ns - known->left_ns < ns;
+}
+
+uint64_t loads_room(const struct loads *loads, const struct cluster_config *config,
+                    const struct member *member)
+{
+    const struct load_member *known = loads_member(loads, member);
+    if (!known || known->full || left_within(loads, known, LOADS_LEFT_NS))
+        return 0;
+    const uint64_t most = known->all_bytes / 100 * LOADS_FILLED_PERCENT,
+                   room = known->all_bytes ? above(most, known->live_bytes) : known->free_bytes;
+    return above(room, to_come(loads, config, member->server));
+}
+
+bool loads_is_short(const struct loads *loads, const struct member *member)
+{
+    const struct load_member *known = loads_member(loads, member);
+    return known &&
+           (known->full || known->live_bytes > known->all_bytes / 100 * LOADS_SHORT_PERCENT);
+}
+
+bool loads_must_shed(const struct loads *loads, const struct member *member)
+{
+    const struct load_member *known = loads_member(loads, member);
+    return known && known->full && !left_within(loads, known, LOADS_SHED_NS);
+}
+
+bool loads_lack_space(const struct loads *loads, const struct cluster_config *config,
+                      const struct member *member, const struct shard *shard)
+{
+    return loads_member(loads, member) &&
+           loads_room(loads, config, member) <= loads_bytes(loads, shard);
+}
+
+static void set_at(struct load_shard *shard, uint32_t server, const struct load_row *row,
+                   bool turned)
+{
+    const uint32_t load = row->load;
     uint32_t place = place_of(shard, server);
     const bool means = !turned && place < CLUSTER_MAX_REPLICAS;
     if (place == CLUSTER_MAX_REPLICAS)
@@ -60,6 +126,7 @@ static void set_at(struct load_shard *shard, uint32_t server, uint32_t load, boo
     shard->at[place].load =
         means ? (uint32_t)(((MEAN_REPORTS - 1) * known + load) / MEAN_REPORTS) : load;
     shard->at[place].newest = load;
+    shard->at[place].bytes = row->bytes;
     shard->at[place].server = server;
 }
 
@@ -143,12 +210,18 @@ void loads_told(struct loads *loads, const struct cluster_config *config, uint32
                 const struct load_report *report, uint64_t now_ns)
 {
     const struct member *member = cluster_member(config, server);
+    loads->now_ns = now_ns;
     if (!member)
         return; /* it was removed meanwhile */
+    const struct load_member *known = loads_member(loads, member);
     loads->members[server] = (struct load_member){.incarnation = member->incarnation,
                                                   .told_ns = now_ns,
                                                   .cores = report->cores ? report->cores : 1,
-                                                  .free_bytes = report->free_bytes};
+                                                  .free_bytes = report->free_bytes,
+                                                  .live_bytes = report->live_bytes,
+                                                  .all_bytes = report->all_bytes,
+                                                  .full = report->full,
+                                                  .left_ns = known ? known->left_ns : 0};
     if (has_turned(loads, config, server, report)) {
         count_newest(loads);
         loads->turned_ns = now_ns;
@@ -159,13 +232,11 @@ void loads_told(struct loads *loads, const struct cluster_config *config, uint32
         const struct shard *shard = shard_of(config, server, row);
         if (!shard)
             continue;
-        struct load_shard *known = &loads->shards[shard->id];
-        set_at(known, server, row->load, turned);
-        if (shard->primary != server)
-            continue;
-        known->bytes = row->bytes;
-        known->split =
-            row->split > shard->first_slot && row->split <= shard->last_slot ? row->split : 0;
+        struct load_shard *at = &loads->shards[shard->id];
+        set_at(at, server, row, turned);
+        if (shard->primary == server)
+            at->split =
+                row->split > shard->first_slot && row->split <= shard->last_slot ? row->split : 0;
     }
 }
 
@@ -185,12 +256,31 @@ static bool changed(const struct shard *before, const struct shard *after)
                 before->filling_count == after->filling_count;
     for (uint32_t i = 0; same && i < after->backup_count; i++)
         same = shard_has_backup(before, after->backups[i]);
+    for (uint32_t i = 0; same && i < after->filling_count; i++)
+        same = shard_names(before, after->filling[i]);
     return !same;
+}
+
+/* Whose place is another one's now, and who left because it had no space. */
+static void forget_leavers(struct loads *loads, const struct cluster_config *config,
+                           const struct shard *row)
+{
+    struct load_shard *shard = &loads->shards[row->id];
+    for (uint32_t k = 0; k < CLUSTER_MAX_REPLICAS; k++) {
+        const uint32_t server = shard->at[k].server;
+        const struct member *member = server ? cluster_member(config, server) : NULL;
+        if (server == 0 || shard_names(row, server))
+            continue;
+        if (member && loads_is_short(loads, member))
+            loads->members[server].left_ns = loads->now_ns;
+        memset(&shard->at[k], 0, sizeof shard->at[k]);
+    }
 }
 
 void loads_follow(struct loads *loads, const struct cluster_config *before,
                   const struct cluster_config *config, uint64_t now_ns)
 {
+    loads->now_ns = now_ns;
     for (uint32_t i = 0; i < config->shard_count; i++) {
         const struct shard *now = &config->shards[i], *old = cluster_shard(before, now->id);
         struct load_shard *shard = &loads->shards[now->id];
@@ -201,9 +291,6 @@ void loads_follow(struct loads *loads, const struct cluster_config *before,
         shard->moved_ns = now_ns;
         if (old->primary != now->primary)
             swap(shard, old->primary, now->primary);
-        for (uint32_t k = 0; k < CLUSTER_MAX_REPLICAS; k++) {
-            if (shard->at[k].server && !shard_names(now, shard->at[k].server))
-                memset(&shard->at[k], 0, sizeof shard->at[k]);
-        }
+        forget_leavers(loads, config, now);
     }
 }

@@ -101,13 +101,29 @@ static void find_joining(const struct cm_state *state, struct fill_from *from)
     }
 }
 
+/* Each time that it begins or ends. */
+static void tell_lacking(struct cm_state *state, uint32_t shards)
+{
+    if ((shards > 0) != (state->fills.lacking > 0))
+        actions_log(state, shards ? CM_ACTION_WARN : CM_ACTION_TELL,
+                    shards ? "no_space_to_fill" : "space_to_fill", "shards=%u%s", shards,
+                    shards ? " have fewer replicas than wanted, and no other server has room for "
+                             "them: add a server (rowan add), or give servers more PM"
+                           : "");
+    state->fills.lacking = shards;
+}
+
 struct cluster_config *manage_fill_propose(struct cm_state *state)
 {
     if (!state->looks || !leases_is_committed(&state->leases) ||
         !leases_may_grant(&state->leases, state->now_ns)) /* M4 */
         return NULL;
     state->looks = false;
-    struct fill_from from = {.old = state->config, .filled = state->fills.filled};
+    uint32_t lacking = 0;
+    struct fill_from from = {.old = state->config,
+                             .filled = state->fills.filled,
+                             .loads = &state->loads,
+                             .lacking = &lacking};
     for (uint32_t i = 0; i < state->leases.count; i++) {
         if (state->leases.entries[i].cut_count > 0)
             from.leases = &state->leases;
@@ -116,7 +132,9 @@ struct cluster_config *manage_fill_propose(struct cm_state *state)
     if (!manage_find_back(state, &from.back, false))
         return NULL;
     comeback_admit(&from.back, state->config);
-    return fill_make(&from);
+    struct cluster_config *config = fill_make(&from);
+    tell_lacking(state, config ? state->fills.lacking : lacking);
+    return config;
 }
 
 static void forget_filled(struct cm_state *state, const struct cluster_config *before)

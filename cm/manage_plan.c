@@ -43,7 +43,7 @@ static const char *space_refusal(const struct cm_state *state, const struct clus
 {
     const struct shard *shard = cluster_shard(config, plan->shard);
     if (!plan_is_due(plan, config) || shard_has_backup(shard, plan->to) ||
-        !loads_lack_space(&state->loads, cluster_member(config, plan->to), shard->id))
+        !loads_lack_space(&state->loads, config, cluster_member(config, plan->to), shard))
         return NULL;
     snprintf(why, why_bytes,
              "server %u has no space for shard %u: give it more, or name another server (rowan "

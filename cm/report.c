@@ -119,7 +119,12 @@ bool report_event(const Rowan__ControlMessage *from, struct cm_event *out)
 
 void report_load(const Rowan__Load *from, struct load_row *rows, struct load_report *out)
 {
-    *out = (struct load_report){.cores = from->cores, .free_bytes = from->free_bytes, .rows = rows};
+    *out = (struct load_report){.cores = from->cores,
+                                .free_bytes = from->free_bytes,
+                                .live_bytes = from->live_bytes,
+                                .all_bytes = from->all_bytes,
+                                .full = from->full,
+                                .rows = rows};
     for (; out->count < from->n_shards && out->count < CLUSTER_MAX_SHARDS; out->count++) {
         const Rowan__ShardLoad *row = from->shards[out->count];
         rows[out->count] =

@@ -37,7 +37,7 @@ static uint32_t without_space(const struct cluster_config *config, const struct 
 {
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct member *member = &config->members[i];
-        if (shard_names(shard, member->server) && loads_lack_space(loads, member, shard->id))
+        if (shard_names(shard, member->server) && loads_lack_space(loads, config, member, shard))
             return member->server;
     }
     return 0;

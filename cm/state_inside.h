@@ -15,6 +15,7 @@
 struct fills {
     uint8_t filled[CLUSTER_MAX_SHARDS];
     uint64_t since_ns; /* some replica has been filling, as far as this manager saw; 0: none does */
+    uint32_t lacking;  /* shards that nobody has the space to fill, as it was logged */
 };
 
 struct connection {

@@ -9,10 +9,7 @@
 
 #define LOAD_EVERY_NS (500 * NS_PER_MS)
 
-enum {
-    LOAD_CORE = 1000000,
-    LOAD_BYTES_EVERY = 16, /* reports before live bytes are counted again */
-};
+enum { LOAD_CORE = 1000000 };
 
 struct owner {
     uint64_t busy_ns, work; /* since the last report */
@@ -52,13 +49,18 @@ static void measure_owners(struct control *control, struct owners *owners)
     }
 }
 
-/* Bytes that an index item stands for, on average. */
-static uint64_t bytes_of_item(const struct control *control)
+static uint64_t count_live(const struct store *store)
 {
-    const struct store *store = control->common->store;
-    uint64_t bytes = 0, items = 0;
+    uint64_t bytes = 0;
     for (uint64_t i = 0; i < store_segments(store); i++)
         bytes += live_bytes(store_live(store), i);
+    return bytes;
+}
+
+/* Of these, those that an index item stands for, on average. */
+static uint64_t bytes_of_item(const struct control *control, uint64_t bytes)
+{
+    uint64_t items = 0;
     for (uint32_t i = 0; i < control->config->shard_count; i++)
         items += control->shards[i] ? index_items(control->shards[i]->index) : 0;
     return items ? (bytes + items - 1) / items : 0;
@@ -93,23 +95,24 @@ static bool measure(struct control *control, struct owners *owners, struct shard
     return true;
 }
 
-static uint64_t free_bytes(const struct control *control)
+/* Of so many segments. */
+static uint64_t above_reserve(const struct control *control, uint64_t segments)
 {
     const uint64_t reserve = atomic_load_explicit(&control->common->reserve, memory_order_relaxed);
-    const uint64_t free = store_segments_free(control->common->store);
-    return free > reserve ? (free - reserve) * STORE_SEGMENT_BYTES : 0;
+    return segments > reserve ? (segments - reserve) * STORE_SEGMENT_BYTES : 0;
 }
 
 static void report(struct control *control)
 {
+    const struct store *store = control->common->store;
     const uint32_t count = control->config->shard_count;
     struct owners owners;
     Rowan__ShardLoad *rows = calloc(count, sizeof *rows),
                      **pointers = calloc(count, sizeof *pointers);
     Rowan__Load body = ROWAN__LOAD__INIT;
     measure_owners(control, &owners);
-    if (control->load.reports++ % LOAD_BYTES_EVERY == 0)
-        control->load.item_bytes = bytes_of_item(control);
+    body.live_bytes = count_live(store);
+    control->load.item_bytes = bytes_of_item(control, body.live_bytes);
     for (uint32_t i = 0; rows && pointers && i < count; i++) {
         if (!control->shards[i] ||
             !measure(control, &owners, control->shards[i], &rows[body.n_shards]))
@@ -119,7 +122,9 @@ static void report(struct control *control)
     }
     body.shards = pointers;
     body.cores = control->options->reactors;
-    body.free_bytes = free_bytes(control);
+    body.free_bytes = above_reserve(control, store_segments_free(store));
+    body.all_bytes = above_reserve(control, store_segments(store));
+    body.full = atomic_load_explicit(&control->common->full, memory_order_relaxed);
     if (rows && pointers) /* else the manager waits for the next */
         (void)control_message_send(control->cm_conn, 0, &CONTROL_MESSAGE(LOAD, load, &body));
     free(rows);

@@ -66,7 +66,6 @@ struct lease {
 /* As of the last report. */
 struct control_load {
     uint64_t told_ns;
-    uint32_t reports;
     uint64_t item_bytes;                                        /* that an index item stands for */
     uint64_t busy_ns[CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS]; /* of `roles` */
 };

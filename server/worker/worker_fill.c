@@ -7,6 +7,8 @@
  *      it or a later one of its key.
  *  Z6  What is not confirmed was not copied: it is sent again. A shard has one message on its way to a replica.
  *  Z7  Entries that were gathered and are not confirmed are held (reclaim.h).
+ *  Z9  A fill that waits for memory or space gives its place to one that wants it, to a peer for which none waits. So those to a
+ *      full server keep nobody from being filled.
  *
  * Clients go first: a poll does a short step of one fill after another, and rests while they ask (pace.h). A message of COPY
  * is sent when the one before has taken its time by the rate that is set, of all fills of the worker. A step of COPY
@@ -131,20 +133,40 @@ static bool begin_fill(struct worker *worker, struct fill *fill, struct shard_st
     return true;
 }
 
-/* The next shards that want it, as long as there is a slot. False: none does, nor will before the next configuration. */
+/* Z9. A free place, or the one of a fill that waits; NULL: there is none for a fill to this peer. */
+static struct fill *find_place(struct worker *worker, uint32_t peer)
+{
+    struct fill *place = find(worker->fills, NULL, 0);
+    if (place)
+        return place;
+    for (uint32_t i = 0; i < FILLS; i++) {
+        struct fill *fill = &worker->fills->slots[i];
+        if (!fill->waits)
+            continue;
+        if (fill->peer == peer)
+            return NULL;
+        if (!fill->tag)
+            place = fill;
+    }
+    if (place)
+        release(place);
+    return place;
+}
+
+/* The next shards that want it, as long as there is a place. False: none does, nor will before the next configuration. */
 static bool begin_some(struct worker *worker)
 {
-    bool any = false, full = false, memory = true;
+    bool any = false, memory = true;
     struct shard_state *shard;
-    for (uint32_t i = 0; !full && (shard = worker_next_shard(worker, &i));) {
+    for (uint32_t i = 0; memory && (shard = worker_next_shard(worker, &i));) {
         any |= shard->full_count < shard->backup_count;
         if (!shard->begun || shard->ending || shard->deposed)
             continue;
-        for (uint32_t j = shard->full_count; j < shard->backup_count && !full; j++) {
-            struct fill *free_slot = find(worker->fills, NULL, 0);
-            full = !free_slot;
-            if (!full && !is_filled(shard, j) && !find(worker->fills, shard, shard->backups[j]))
-                memory &= begin_fill(worker, free_slot, shard, shard->backups[j]);
+        for (uint32_t j = shard->full_count; j < shard->backup_count && memory; j++) {
+            if (is_filled(shard, j) || find(worker->fills, shard, shard->backups[j]))
+                continue;
+            struct fill *place = find_place(worker, shard->backups[j]);
+            memory = !place || begin_fill(worker, place, shard, shard->backups[j]);
         }
     }
     note_memory(worker, !memory);

@@ -313,6 +313,56 @@ TEST(a_slot_that_is_hot_by_itself_and_what_cannot_be_split_do_not_keep_others_fr
     assert_true(field.plan.kind == CM_PLAN_MOVE && field.plan.shard == 3);
 }
 
+/* Of a thousand bytes, in which shards have a hundred. */
+static void tell_used(struct field *of, const uint64_t used[], uint32_t load)
+{
+    for (uint32_t i = 0; i < of->config->member_count; i++) {
+        const uint32_t server = of->config->members[i].server;
+        struct load_row rows[SHARDS];
+        struct load_report report = {
+            .cores = 1, .all_bytes = 1000, .live_bytes = used[i], .rows = rows};
+        for (uint32_t k = 0; k < SHARDS; k++) {
+            const struct shard *shard = &of->config->shards[k];
+            if (shard_names(shard, server))
+                rows[report.count++] = (struct load_row){shard->id, shard->epoch, load, 0, 100};
+        }
+        loads_told(of->loads, of->config, server, &report, of->now_ns);
+    }
+}
+
+TEST(a_shard_moves_off_the_server_that_is_fuller_than_another_by_a_fifth)
+{
+    close_field(&field);
+    open_field(&field, 4, SHARDS);
+    tell_used(&field, (const uint64_t[]){590, 400, 400, 0}, 10);
+    assert_int_equal(next(&field), BALANCE_NOTHING); /* nobody is short of it */
+    tell_used(&field, (const uint64_t[]){650, 560, 700, 520}, 10);
+    assert_int_equal(next(&field), BALANCE_NOTHING); /* 520 is not a fifth below 700 */
+    tell_used(&field, (const uint64_t[]){650, 550, 740, 530}, 10);
+    assert_int_equal(next(&field), BALANCE_DECIDED);
+    assert_true(field.plan.kind == CM_PLAN_MOVE && field.plan.server == 3 && field.plan.to == 4);
+    assert_true(shard_is_full_at(&field.config->shards[field.plan.shard], 3));
+}
+
+/* What is known of a shard has as many places as it may have replicas. */
+TEST(who_fills_in_the_place_of_another_takes_its_place_in_what_is_known)
+{
+    close_field(&field);
+    open_field(&field, 9, SHARDS);
+    const uint32_t led[SHARDS] = {1, 1, 1, 1, 1, 1};
+    for (uint32_t server = 3; server <= 9; server++) {
+        struct cluster_config *after = cluster_copy(field.config);
+        after->shards[0].filling_count = 1;
+        after->shards[0].filling[0] = server;
+        assert_int_equal(cluster_finish(after), 0);
+        loads_follow(field.loads, field.config, after, field.now_ns);
+        cluster_release(field.config);
+        field.config = after;
+        tell(&field, led, 9, 1);
+    }
+    assert_true(loads_knows(field.loads, 0, 9) && !loads_knows(field.loads, 0, 8));
+}
+
 /* The members' loads, of which shard 0 has most of the first one's. */
 static void report_all(struct world *world)
 {
@@ -339,6 +389,7 @@ TEST(with_as_many_shards_as_may_be_that_is_said_and_shards_move)
     options.max_shards = 24; /* there are so many */
     struct world *world = world_create(world_store, &options);
     world->now_ns = NS_PER_S;
+    world->tells_loads = true;
     memset(last, 0, sizeof last);
     world_elect(world);
     world_join_all(world, SERVERS);

@@ -163,13 +163,133 @@ TEST(a_backup_out_of_its_primarys_reach_leaves_and_is_not_chosen_for_it)
 {
     leases = (struct leases){.count = 1, .entries = {{.server = 1, .cut_count = 1, .cut = {2}}}};
     struct cluster_config *config =
-        after(make((const uint32_t[][3]){{1, 2, 0}, {2, 1, 0}, {1, 0, 2}, {3, 2, 0}}), 0, none);
+        after(make((const uint32_t[][3]){{1, 2, 0}, {2, 1, 0}, {1, 3, 0}, {1, 3, 2}}), 0, none);
     assert_row(config, 0, 8, 0, 3);
     assert_row(config, 1, 7, 1, 0);
-    assert_row(config, 2, 8, 0, 3);
-    assert_row(config, 3, 7, 2, 0);
+    assert_row(config, 2, 7, 3, 0);
+    assert_row(config, 3, 8, 3, 0);
     assert_null(after(config, 0, none));
     leases = (struct leases){0};
+}
+
+TEST(a_primary_that_reaches_nobody_swaps_roles_with_a_backup_that_all_others_reach)
+{
+    const uint32_t rows[][3] = {{1, 2, 0}, {2, 3, 0}, {1, 3, 0}, {3, 2, 0}};
+    leases = (struct leases){.count = 1, .entries = {{.server = 1, .cut_count = 2, .cut = {2, 3}}}};
+    struct cluster_config *config = after(make(rows), 0, none);
+    assert_int_equal(cluster_shard(config, 0)->primary, 2);
+    assert_row(config, 0, 8, 1, 0);
+    assert_row(config, 1, 7, 3, 0);
+    assert_int_equal(cluster_shard(config, 2)->primary, 3);
+    assert_row(config, 2, 8, 1, 0);
+    leases.entries[1] = (struct lease){.server = 2, .cut_count = 1, .cut = {1}};
+    leases.count = 2; /* what the new one says decides */
+    struct cluster_config *later = after(config, 0, none);
+    assert_int_equal(cluster_shard(later, 0)->primary, 2);
+    assert_row(later, 0, 9, 0, 3);
+    assert_row(later, 2, 8, 1, 0);
+    cluster_release(later);
+    leases.entries[1] = (struct lease){.server = 3, .cut_count = 1, .cut = {2}};
+    config = after(make(rows), 0, none); /* 3 does not reach 2 either */
+    assert_int_equal(cluster_shard(config, 0)->primary, 1);
+    assert_row(config, 0, 8, 0, 0);
+    cluster_release(config);
+    leases = (struct leases){0};
+}
+
+/* --- space --- */
+
+/* Shards of 100 bytes, of which who fills has 30; the room of each server by its number. */
+static struct loads *space_of(const struct cluster_config *config, const uint64_t room[],
+                              uint32_t full)
+{
+    struct loads *loads = calloc(1, sizeof *loads);
+    assert_non_null(loads);
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const uint32_t server = config->members[i].server;
+        struct load_row rows[SHARDS];
+        struct load_report report = {.cores = 1,
+                                     .all_bytes = 10000,
+                                     .live_bytes = 7500 - room[server],
+                                     .full = full >> server & 1,
+                                     .rows = rows};
+        for (uint32_t k = 0; k < SHARDS; k++) {
+            const struct shard *shard = &config->shards[k];
+            if (shard_names(shard, server))
+                rows[report.count++] = (struct load_row){
+                    shard->id, shard->epoch, 0, 0, shard_is_full_at(shard, server) ? 100 : 30};
+        }
+        loads_told(loads, config, server, &report, NS_PER_S);
+    }
+    return loads;
+}
+
+/* `left`: a shard left them for space. */
+static struct cluster_config *after_space(struct cluster_config *old, const uint64_t room[],
+                                          uint32_t full, uint32_t left, uint32_t *lacking)
+{
+    struct loads *loads = space_of(old, room, full);
+    struct cluster_config *config = fill_make(
+        &(struct fill_from){.old = old, .filled = none, .loads = loads, .lacking = lacking});
+    if (config)
+        loads_follow(loads, old, config, 2 * NS_PER_S);
+    for (uint32_t i = 0; config && i < old->member_count; i++) {
+        const uint32_t server = old->members[i].server;
+        assert_int_equal(loads->members[server].left_ns > 0, left >> server & 1);
+        loads->members[server].full = false; /* it has space again, and is not chosen at once */
+        assert_true(!(left >> server & 1) || loads_room(loads, config, &old->members[i]) == 0);
+    }
+    free(loads);
+    cluster_release(old);
+    return config;
+}
+
+TEST(who_has_no_room_for_all_that_is_to_come_is_not_chosen)
+{
+    const uint32_t rows[][3] = {{1, 2, 0}, {1, 0, 3}, {1, 0, 0}, {1, 0, 0}};
+    uint32_t lacking = 0;
+    /* 70 bytes of what 3 fills are to come */
+    struct cluster_config *config =
+        after_space(make(rows), (const uint64_t[]){0, 500, 101, 171}, 0, 0, &lacking);
+    assert_row(config, 1, 7, 0, 3);
+    assert_row(config, 2, 8, 0, 2);
+    assert_row(config, 3, 8, 0, 3);
+    cluster_release(config);
+    config = after_space(make(rows), (const uint64_t[]){0, 500, 201, 170}, 0, 0, &lacking);
+    assert_row(config, 2, 8, 0, 2);
+    assert_row(config, 3, 8, 0, 2);
+    cluster_release(config);
+    assert_null(after_space(make(rows), (const uint64_t[]){0, 500, 100, 170}, 0, 0, &lacking));
+    assert_int_equal(lacking, 2);
+}
+
+TEST(what_fills_at_a_full_server_goes_elsewhere_or_nowhere)
+{
+    const uint32_t rows[][3] = {{1, 0, 2}, {3, 0, 2}, {2, 3, 0}, {3, 2, 0}};
+    uint32_t lacking;
+    struct cluster_config *config =
+        after_space(make(rows), (const uint64_t[]){0, 0, 500, 500}, 1 << 2, 1 << 2, &lacking);
+    assert_row(config, 0, 8, 0, 3);
+    assert_row(config, 1, 8, 0, 0);
+    assert_row(config, 2, 7, 3, 0);
+    assert_row(config, 3, 7, 2, 0); /* the second full one of two stays */
+    cluster_release(config);
+}
+
+TEST(one_full_backup_at_a_time_leaves_a_full_server_where_two_others_have_all)
+{
+    struct cluster_config *old =
+        make((const uint32_t[][3]){{1, 2, 0}, {1, 2, 0}, {3, 2, 0}, {2, 1, 0}});
+    for (uint32_t i = 0; i < SHARDS; i++)
+        old->shards[i].backups[old->shards[i].backup_count++] = i == 2 ? 1 : 3;
+    old->replicas = 3;
+    uint32_t lacking;
+    struct cluster_config *config =
+        after_space(old, (const uint64_t[]){0, 0, 500, 0}, 1 << 2, 1 << 2, &lacking);
+    assert_row(config, 0, 8, 3, 0);
+    for (uint16_t i = 1; i < SHARDS; i++)
+        assert_int_equal(cluster_shard(config, i)->epoch, 7);
+    cluster_release(config);
 }
 
 TEST(replicas_beyond_those_wanted_leave_the_newest_first)
@@ -201,14 +321,14 @@ static struct world *without_three(void)
     return world;
 }
 
-/* The next process of server 3 has come, and fills. */
+/* The next process of server 3 has come. It fills when it has adopted that, and said what space it has. */
 static struct world *with_three_again(void)
 {
     struct world *world = without_three();
     struct cm_join join = world_rejoin_of(world, 3, 1);
     world_join(world, 3, 6, &join);
     run(world, FIRST_TWO, world->now_ns + LEASE / 4);
-    assert_int_equal(term(world), 3);
+    assert_configuration(world_last(world, 3), 0, 3, true);
     return world;
 }
 
@@ -224,22 +344,30 @@ static void commit(struct world *world)
     assert_int_equal(committed(world, term(world)), ALL);
 }
 
-TEST(a_server_that_was_removed_comes_back_and_fills)
+static struct world *filling_three(void)
 {
     struct world *world = with_three_again();
+    adopt_all(world);
+    run(world, ALL, world->now_ns + LEASE);
+    assert_int_equal(term(world), 4);
+    return world;
+}
+
+TEST(a_server_that_was_removed_comes_back_and_fills)
+{
+    struct world *world = filling_three();
     assert_int_equal(cluster_member(cm_state_config(world->state), 3)->incarnation, 100003);
     assert_true(row(world)->epoch == 3 &&
                 shard_has_filling(cm_state_config(world->state)->shards, 3));
-    assert_configuration(world_last(world, 3), 0, 3, true);
     assert_string_equal(world_warning(world, "server_joined"), "term=3 server=3 ms=25");
-    assert_string_equal(world_warning(world, "filling"), "term=3 shards=24 ms=0");
+    assert_string_equal(world_warning(world, "filling"), "term=4 shards=24 ms=0");
 
     commit(world);
     world_filled(world, row(world)->primary, 0, 3, 3, true);
     run(world, ALL, world->now_ns + LEASE / 4);
     assert_true(row(world)->epoch == 4 && row(world)->filling_count == 0 &&
                 row(world)->backup_count == 2);
-    assert_string_equal(world_warning(world, "filled"), "term=4 shards=1 left=23 ms=225");
+    assert_string_equal(world_warning(world, "filled"), "term=5 shards=1 left=23 ms=275");
     assert_int_equal(cm_state_config(world->state)->shards[1].epoch, 3);
 }
 
@@ -357,7 +485,7 @@ TEST(a_server_waits_while_its_last_process_is_a_member_also_without_data)
 
 TEST(what_fills_is_full_only_by_the_word_of_its_primary_on_the_row_in_force)
 {
-    struct world *world = with_three_again();
+    struct world *world = filling_three();
     commit(world);
     const uint32_t primary = row(world)->primary, backup = row(world)->backups[0];
     world_filled(world, backup, 0, 3, 3, false);
@@ -366,7 +494,7 @@ TEST(what_fills_is_full_only_by_the_word_of_its_primary_on_the_row_in_force)
     world_filled(world, primary, 0, 3, backup, false);
     world_filled(world, primary, UINT16_MAX, 3, 3, false);
     run(world, ALL, world->now_ns + LEASE);
-    assert_int_equal(term(world), 3);
+    assert_int_equal(term(world), 4);
 }
 
 UNIT_MAIN(NULL, NULL)

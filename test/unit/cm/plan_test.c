@@ -334,7 +334,7 @@ TEST(a_move_that_cannot_be_is_refused_with_the_reason)
     tell_space(world, third, 0);
     move(world, 0, primary, third);
     assert_refused(world, "server 3 has no space for shard 0");
-    tell_space(world, third, 1);
+    tell_space(world, third, 2);
     move(world, 0, primary, third);
     commit(world, ALL);
     move(world, 0, backup, third);

@@ -99,7 +99,8 @@ TEST(a_split_that_cannot_be_is_refused_with_the_reason)
     REFUSED("moved or filled", 130, 0, c->shards[1].filling[c->shards[1].filling_count++] = 1);
     REFUSED("3 shards already, and no more than 3", 130, 3, );
     REFUSED("being split", 110, 0, c = split_at(c, 1, 130); plan.shard = 3);
-    loads.shards[1].bytes = 1 << 20;
+    loads.shards[1].at[0].server = 2;
+    loads.shards[1].at[0].bytes = 1 << 20;
     loads.members[4] = (struct load_member){.incarnation = 100004, .cores = 1};
     REFUSED("server 4 has no space", 130, 0,
             loads.members[4].incarnation = c->members[3].incarnation);

@@ -455,8 +455,7 @@ void world_new_id(struct world *world, uint32_t connection, uint32_t tag)
 void world_renew(struct world *world, uint32_t connection, uint32_t tag,
                  const struct world_renewal *renewal)
 {
-    for (uint32_t i = 0; i < renewal->cut_count; i++)
-        world->store->cut[world->connections[connection].server][renewal->cut[i]] = true;
+    world_note_renewal(world, connection, renewal);
     world_step(world, &(struct cm_event){.kind = CM_EVENT_RENEW,
                                          .cut_count = renewal->cut_count,
                                          .cut = renewal->cut,

@@ -71,6 +71,7 @@ struct world_connection {
     uint32_t plan_tag;
     uint32_t server; /* of its last Join */
     uint64_t incarnation;
+    uint64_t space_term;              /* in which it told last what space it has */
     uint64_t told_term, claimed_term; /* the newest that it was sent, or says that it knows */
     bool waits; /* it is a server that repeats its last Join, `join`, until it is told more */
     uint32_t join_tag;
@@ -91,6 +92,7 @@ struct world {
     struct cluster_config *
         *stored; /* by server: what it brings if it is asked for that; may be NULL until then */
     bool reading, storing;
+    bool tells_loads;                /* the test does; else all have space, and no load */
     struct cluster_config *proposal; /* a copy, as coord_cas takes one */
     uint64_t expected_version;
     bool repeating; /* answers that tell nothing new are not kept */

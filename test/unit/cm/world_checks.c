@@ -13,6 +13,7 @@
  *  - the first client ids are reserved when every member has said that its PM is formatted. */
 #include "test/unit/cm/world_checks.h"
 
+#include "cm/loads.h"
 #include "test/lib/asserts.h"
 
 static const struct cm_join *report_of(const struct world_store *store,
@@ -236,7 +237,16 @@ static uint32_t wanted_replicas(const struct cluster_config *config, const struc
     return count;
 }
 
-/* By roles that are swapped, with one that does not fill and is not drained; as it is drained, or somebody wanted that. */
+static bool any_cut(const struct world_store *store, uint32_t primary)
+{
+    bool any = false;
+    for (uint32_t i = 0; i <= WORLD_SERVERS; i++)
+        any = any || store->cut[primary][i];
+    return any;
+}
+
+/* By roles that are swapped, with one that does not fill and is not drained; as it is drained, or somebody wanted that; or it said that it
+ * does not reach some. */
 static void check_primary(struct world_store *store, const struct cluster_config *config,
                           const struct shard *old, const struct shard *new)
 {
@@ -246,7 +256,8 @@ static void check_primary(struct world_store *store, const struct cluster_config
     assert_true(cluster_wants(config, new->primary));
     assert_true(!cluster_wants(config, old->primary) ||
                 (old->move_from == old->primary ? old->move_to == new->primary
-                                                : store->moves[old->primary][new->primary]));
+                                                : store->moves[old->primary][new->primary]) ||
+                any_cut(store, old->primary));
     assert_true(holds(old, new->primary) && shard_has_backup(new, old->primary));
 }
 
@@ -513,4 +524,30 @@ void world_check_next(struct world_store *store, const struct cluster_config *be
                         after->member_count * sizeof after->members[0]);
     assert_memory_equal(after->shards, before->shards,
                         after->shard_count * sizeof after->shards[0]);
+}
+
+/* --- what members say of their space --- */
+
+static void tell_space(struct world *world, uint32_t connection)
+{
+    const struct cluster_config *config = cm_state_config(world->state);
+    struct world_connection *peer = &world->connections[connection];
+    static struct load_row rows[CLUSTER_MAX_SHARDS];
+    struct load_report report = {.cores = 1, .free_bytes = UINT64_C(1) << 40, .rows = rows};
+    if (!config || world->tells_loads || peer->space_term == config->term)
+        return;
+    peer->space_term = config->term;
+    for (uint32_t i = 0; i < config->shard_count; i++)
+        rows[report.count++] =
+            (struct load_row){config->shards[i].id, config->shards[i].epoch, 0, 0, 1};
+    world_step(world, &(struct cm_event){
+                          .kind = CM_EVENT_LOAD, .connection = connection, .load = &report});
+}
+
+void world_note_renewal(struct world *world, uint32_t connection,
+                        const struct world_renewal *renewal)
+{
+    for (uint32_t i = 0; i < renewal->cut_count; i++)
+        world->store->cut[world->connections[connection].server][renewal->cut[i]] = true;
+    tell_space(world, connection);
 }
