@@ -16,7 +16,8 @@
     X(ROWAN_EVERSION, 2, "the object's version is not the expected one; read it and try again")    \
     X(ROWAN_EFULL, 3,                                                                              \
       "the server's persistent memory is full: puts are refused, reads go on, and so do deletes "  \
-      "while there is space for them; delete something, or add space or servers")                  \
+      "while there is space for them; what was deleted makes space within seconds, if anything "   \
+      "was: try again; else delete something, or add space or servers")                            \
     X(ROWAN_EUNKNOWN, 4,                                                                           \
       "no answer came in time: the write may or may not have taken effect; read the key to find "  \
       "out")                                                                                       \

@@ -153,10 +153,12 @@ int clean_reserve(struct clean *clean, uint32_t bytes, uint64_t *offset)
 }
 
 /* Closes the open segment although it has space, when that frees more segments than it uses; many more, if there is
- * time. */
-static void close_early(struct clean *clean, enum clean_need need)
+ * time. Near the reserve one is enough if there is nothing else to clean: what lies in the log is no victim as long as that is
+ * open, and puts may wait for a single segment. */
+static void close_early(struct clean *clean, enum clean_need need, bool is_scanning)
 {
-    const uint32_t enough = clean->is_short ? 1 : need == CLEAN_URGENT ? 2 : CLEAN_VICTIMS / 2;
+    const bool is_last = clean->is_short || (need == CLEAN_URGENT && !is_scanning);
+    const uint32_t enough = is_last ? 1 : need == CLEAN_URGENT ? 2 : CLEAN_VICTIMS / 2;
     uint32_t waiting = 0;
     for (uint32_t i = 0; i < clean->victim_count; i++)
         waiting += clean->victims[i].step == VICTIM_COPIED &&
@@ -374,6 +376,7 @@ static bool choose(struct clean *clean, enum clean_need need, uint64_t *segment)
     if (tombstones->step != TOMBSTONES_TIDY || !clean_choose(clean, CLEAN_TIDY, segment))
         return false;
     tombstones->tidy[*segment] = false;
+    tombstones->tidied++;
     return true;
 }
 
@@ -396,7 +399,7 @@ static bool clean_some(struct clean *clean)
     struct victim *victim = scanned(clean);
     if (!victim)
         victim = begin(clean, need);
-    close_early(clean, need);
+    close_early(clean, need, victim != NULL);
     if (!victim)
         return false;
     switch (clean_copy(clean, victim, step_bytes(clean))) {
@@ -428,7 +431,7 @@ static int start(struct clean *clean)
         clean->parked = NULL;
         return ROWAN_ENOMEM;
     }
-    records_table_init(&clean->stubs, sizeof(struct records_item));
+    records_table_init(&clean->stubs, sizeof(struct clean_stub));
     clean->run = store_allocations(store);
     log_init(&clean->log, clean->common->store, OWNER_CLEAN, 0);
     log_watch(&clean->log, log_closes, NULL, clean);

@@ -32,6 +32,9 @@ struct role *clean_role(struct clean *clean);
 /* Segments made free since the start. Any thread. */
 uint64_t clean_segments(const struct clean *clean);
 
+/* May tombstones that go make space soon? Any thread. */
+bool clean_hopes(const struct clean *clean);
+
 /* Checkpoints written since the start. Any thread. */
 uint64_t clean_checkpoints(const struct clean *clean);
 

@@ -245,7 +245,7 @@ static int clean_object(struct clean *clean, struct victim *victim,
     const int error = copy(clean, victim, header, offset, &to);
     if (error)
         return error;
-    clean_tombstones_copied(clean, header, hash);
+    clean_tombstones_copied(clean, header, hash, fate == FATE_KEEP);
     if (fate == FATE_MOVE)
         clean->swap = (struct clean_swap){
             .index = clean->shards[header->shard]->index, .hash = hash, .from = offset, .to = to};

@@ -7,9 +7,10 @@
  *
  *  K5  An entry that goes leaves a stub, unless its operation is below the lowest that its client may ask for, as the
  *      shard's owner told since the victim was begun.
- *  K8  Of what lies in segments of before this run no operation gets a second stub in this one: a crash leaves both a
- *      victim and what was copied out of it, and nothing else would tell one stub from the other. So a crash adds one stub
- *      of an operation at most, until both segments are cleaned in one run; it does not double them.
+ *  K8  Of what lies in segments of before this run no operation gets a second stub of the same shard in this one: a crash
+ *      leaves both a victim and what was copied out of it, and nothing else would tell one stub from the other. So a crash adds
+ *      one stub of an operation at most, until both segments are cleaned in one run; it does not double them. After a split
+ *      each child has inherited the record, and needs a stub of its own: which of them is asked, the key decides.
  */
 #include "server/clean/clean_state.h"
 
@@ -122,14 +123,24 @@ static bool is_of_before(const struct clean *clean, const struct victim *victim,
 bool clean_record_is_copied(const struct clean *clean, const struct victim *victim,
                             const struct entry_header *header)
 {
-    return is_of_before(clean, victim, header) &&
-           records_table_find(&clean->stubs, header->client_id, header->operation);
+    if (clean->stubs.count == 0 || !is_of_before(clean, victim, header))
+        return false;
+    const struct records_item *item =
+        *records_bucket(&clean->stubs, header->client_id, header->operation);
+    while (item && !(item->client == header->client_id && item->operation == header->operation &&
+                     ((const struct clean_stub *)item)->shard == header->shard))
+        item = item->next;
+    return item;
 }
 
 /* Without memory, and beyond so many, there may be two. */
 void clean_record_copied(struct clean *clean, const struct victim *victim,
                          const struct entry_header *header)
 {
-    if (is_of_before(clean, victim, header) && clean->stubs.count < RECORDS_MAX)
-        (void)records_table_take(&clean->stubs, header->client_id, header->operation);
+    if (!is_of_before(clean, victim, header) || clean->stubs.count >= RECORDS_MAX)
+        return;
+    struct clean_stub *stub = (struct clean_stub *)records_table_take(
+        &clean->stubs, header->client_id, header->operation);
+    if (stub)
+        stub->shard = header->shard;
 }

@@ -27,6 +27,12 @@ enum victim_step {
     VICTIM_ZEROED, /* that it is zero is not durable yet */
 };
 
+/* An operation of which this run has written a stub (K8). */
+struct clean_stub {
+    struct records_item item;
+    uint16_t shard;
+};
+
 /* What is at or below that version of the shard supersedes, once it is committed. */
 struct clean_needed {
     uint16_t shard;
@@ -91,48 +97,39 @@ extern uint64_t clean_tombstones_ns;
 /* In the order in which they come (clean_tombstones.c). */
 enum clean_tombstones_step {
     TOMBSTONES_REST,
+    TOMBSTONES_CLEAR,
     TOMBSTONES_GATHER,
     TOMBSTONES_SEARCH,
     TOMBSTONES_REMOVE,
     TOMBSTONES_TIDY,
 };
 
-/* One that may go. */
-struct clean_tombstone {
-    uint64_t hash, version;
-    uint64_t offset;
-    uint32_t pass; /* that noted it; another than the present one: the slot is empty */
-    uint16_t shard;
-    bool met; /* an older version of the key is somewhere */
-};
-
 /* Of a shard, in this pass. */
 struct clean_tombstone_bounds {
+    uint64_t settled; /* everywhere, when it began */
     uint64_t newest;  /* version of its candidates; 0: there is none */
     uint64_t unknown; /* the lowest version of which the key could not be read; 0: there is none */
 };
 
 struct clean_tombstones {
     enum clean_tombstones_step step;
-    struct clean_tombstone
-        *table; /* by hash, half of it empty; 16 KiB for a segment, 32 MiB at most */
-    struct clean_tombstone_bounds *bounds; /* by shard; 1 MiB */
-    uint32_t slots, count;
-    uint32_t pass;      /* the number of this one; the first is 1 */
-    uint32_t slot;      /* REMOVE: the next */
-    bool *tidy;         /* by segment: to be cleaned in TIDY */
-    uint64_t since;     /* allocations up to that one are of before this pass */
-    uint32_t removed;   /* items, in this pass or the last */
-    uint64_t read_ns;   /* how long it has read, up to the last poll */
-    uint64_t polled_ns; /* that one */
-    bool reading;       /* it did then */
+    uint64_t *sought, *met; /* maps: a bit by hash (B4); 16 KiB for a segment, 32 MiB at most */
+    struct clean_tombstone_bounds *bounds; /* by shard; 1.5 MiB */
+    uint32_t words, shift;                 /* of each map; from a hash to a bit */
+    uint32_t cleared;                      /* words */
+    uint64_t pass;                         /* the number of this one; the first is 1 */
+    bool *gathered;                        /* by segment: GATHER has read it */
+    bool *tidy;                            /* by segment: to be cleaned in TIDY */
+    uint64_t since;                        /* allocations up to that one are of before this pass */
+    uint64_t count;                        /* candidates */
+    uint64_t removed;                      /* items, in this pass or the last */
+    uint64_t tidied;                       /* segments, likewise */
+    _Atomic bool hopes;                    /* a pass is on its way, or was not in vain */
+    uint64_t read_ns;                      /* how long it has read, up to the last poll */
+    uint64_t polled_ns;                    /* that one */
+    bool reading;                          /* it did then */
 
-    uint64_t first;          /* where the next GATHER begins */
-    uint32_t first_position; /* in that segment */
-
-    uint64_t segment;  /* GATHER, SEARCH: `scan` is in, if `inside`, else the next */
-    uint64_t left;     /* segments that are still to be read, this one among them */
-    uint32_t position; /* where in it to begin */
+    uint64_t segment; /* `scan` is in, if `inside`, else the next */
     bool inside;
     struct entry_scan scan;
 
@@ -140,7 +137,7 @@ struct clean_tombstones {
     bool quiet;       /* nothing was written for a while */
     uint64_t written; /* a sum of versions, when it was looked last */
     uint64_t periods; /* of the control role, by then */
-    uint64_t look_ns, wait_ns;
+    uint64_t ended_ns, look_ns, wait_ns;
 };
 
 /* How often it is looked whether a checkpoint is worth its bytes, the least time between two, while others write and else,
@@ -238,7 +235,7 @@ struct clean {
     bool asking;                /* an owner has it, or has answered it */
     uint32_t asked;             /* which: its number */
     uint64_t victims_begun;     /* and shards that changed owners */
-    struct records_table stubs; /* K8: operations of which this run has written one; 32 B each */
+    struct records_table stubs; /* of struct clean_stub; 40 B each with its bucket */
 
     struct clean_tombstones tombstones;
     struct clean_checkpoint checkpoint;
@@ -320,8 +317,9 @@ void clean_tombstones_fini(struct clean *clean);
 /* A bounded part of a pass, about `bytes` read; 0: there is no time for it. In each poll. True if it did anything. */
 bool clean_tombstones_poll(struct clean *clean, uint32_t bytes, uint64_t *wake_ns);
 
-/* This entry was copied. */
-void clean_tombstones_copied(struct clean *clean, const struct entry_header *header, uint64_t hash);
+/* This entry was copied; superseded: the index does not lead to it. */
+void clean_tombstones_copied(struct clean *clean, const struct entry_header *header, uint64_t hash,
+                             bool superseded);
 
 /* --- clean_checkpoint.c --- */
 

@@ -32,9 +32,11 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/control/control_state.h"
+#include "server/store/live.h"
 #include "server/store/torn.h"
 
 enum {
+    DATA_SEGMENTS = 2, /* at least, beside all that is open and kept free */
     DELETE_SEGMENTS =
         2, /* for deletes that are on the way when they are refused, too: they are small */
     LEAST_POSTED = 2, /* of the zone, as long as there are any */
@@ -85,11 +87,13 @@ static uint32_t depth_for(const struct control *control, uint64_t segments)
     return asked > quarter ? (uint32_t)quarter : asked;
 }
 
-/* The fewest segments with which a server of this cluster is not full from the start. */
+/* The fewest segments with which a server of this cluster takes puts, and takes them again once it was full and all was
+ * deleted: what is posted, one of each log, what must be free, and what has data. */
 static uint64_t fewest_segments(const struct control *control)
 {
+    const uint64_t open = control->options->workers + control->options->digests + 1;
     uint64_t segments = 1;
-    while (segments < depth_for(control, segments) + reserve(control) + 1)
+    while (segments < depth_for(control, segments) + open + reserve(control) + DATA_SEGMENTS)
         segments++;
     return segments;
 }
@@ -106,13 +110,22 @@ static uint64_t set_reserve(struct control *control)
     return is;
 }
 
+/* What has some is served, however small it is. */
+static bool has_data(const struct store *store)
+{
+    uint64_t items = 0;
+    for (uint64_t i = 0; i < store_segments(store); i++)
+        items += live_items(store_live(store), i);
+    return items > 0;
+}
+
 /* --- posting --- */
 
 int control_zone_open(struct control *control)
 {
     struct server_common *common = control->common;
     uint64_t segments = store_segments(common->store), fewest = fewest_segments(control);
-    if (segments < fewest) {
+    if (segments < fewest && !has_data(common->store)) {
         char why[160];
         uint64_t bytes =
             store_segment_offset(common->store, 0) + fewest * (uint64_t)STORE_SEGMENT_BYTES;
@@ -324,11 +337,12 @@ static enum server_space space_of(struct control *control, uint64_t free)
     return free < needed ? SPACE_SHORT : SPACE_ENOUGH;
 }
 
-/* A server is full that was short of space for FULL_AFTER_NS without cleaning a segment, until there is enough. */
+/* A server is full that was short of space for FULL_AFTER_NS without cleaning a segment, and without tombstones that go,
+ * until there is enough. Before that puts wait: so they come no faster than cleaning makes space. */
 static bool is_full(struct control *control, enum server_space was, bool full, uint64_t *wake_ns)
 {
     const uint64_t cleaned = clean_segments(control->clean);
-    if (was == SPACE_ENOUGH || cleaned != control->cleaned)
+    if (was == SPACE_ENOUGH || cleaned != control->cleaned || clean_hopes(control->clean))
         control->full_ns = control->now_ns + FULL_AFTER_NS;
     control->cleaned = cleaned;
     if (full || control->now_ns >= control->full_ns)
@@ -350,6 +364,14 @@ static void close_for_space(struct control *control)
     fabric_close_segment(control->zone);
 }
 
+static uint64_t tombstones(const struct store *store)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < store_segments(store); i++)
+        count += live_tombstones(store_live(store), i);
+    return count;
+}
+
 static void check_space(struct control *control, uint64_t *wake_ns)
 {
     struct server_common *common = control->common;
@@ -363,7 +385,8 @@ static void check_space(struct control *control, uint64_t *wake_ns)
     control->free = free;
     if (full != was_full)
         log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_space",
-                  "segments=%lu free=%lu", store_segments(common->store), free);
+                  "segments=%lu free=%lu tombstones=%lu", store_segments(common->store), free,
+                  tombstones(common->store));
     atomic_store_explicit(&common->space, space, memory_order_relaxed);
     atomic_store_explicit(&common->full, full, memory_order_relaxed);
     send_space(control, space, full);
