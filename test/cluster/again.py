@@ -395,7 +395,7 @@ def find_and_take(count):
         taken.append(socket.create_server(("127.0.0.1", start + {which})))
     return start
 ports.find = find_and_take
-code = command.main(["start", "--dir", {place!r}, "--fabric", "tcp", "--pm-bytes", "64M",
+code = command.main(["start", "--dir", {place!r}, "--fabric", "tcp", "--pm-bytes", "96M",
                      "--landing-segments", "4"], {tools!r})
 print("draws", len(draws))
 sys.exit(code)

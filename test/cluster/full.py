@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """A server whose PM is full answers "full" to puts; reads and deletes go on, and after deletes puts do."""
 
+import os
 import sys
 
-from harness import Cluster, tap
+from harness import Cluster, rowan_local, scratch, tap
 
 VALUE_BYTES = 100_000
 
@@ -18,17 +19,20 @@ def key_of(kept):
     return kept if isinstance(kept, str) else f"key-{kept}"
 
 
-@tap.case
-def writes_are_refused_with_the_sentence_once_the_memory_is_full():
-    value = "v" * VALUE_BYTES
+def fill(cluster):
+    """Puts until one is refused; how many were taken."""
     for number in range(1, 3000):
-        done = cluster.rowan("put", f"key-{number}", value, seconds=60)
+        done = cluster.rowan("put", f"key-{number}", "v" * VALUE_BYTES, seconds=60)
         if done.code != 0:
             tap.equal(done.code, 1)
-            tap.contains(done.err, "full")
-            break
-        KEPT.append(number)
-    tap.check(len(KEPT) < 2000, "never full")
+            tap.contains(done.err, "full", "what was deleted makes space")
+            return number - 1
+    raise tap.Failed("never full")
+
+
+@tap.case
+def writes_are_refused_with_the_sentence_once_the_memory_is_full():
+    KEPT.extend(range(1, fill(cluster) + 1))
     # 21 segments of 4 MiB, some of them landing zone and the open ends of logs.
     tap.check(len(KEPT) >= 100, f"full after {len(KEPT)} values of {VALUE_BYTES} bytes")
 
@@ -73,9 +77,9 @@ def a_full_cluster_starts_again_and_again():
     tap.equal(cluster.ok("--json", "verify").json()["objects"], len(KEPT))
 
 
-def done_in_time(*words):
+def done_in_time(*words, of=None):
     """Space comes back once segments are cleaned."""
-    tap.wait_until(lambda: cluster.rowan(*words, seconds=60).code == 0, 30, f"rowan {words[0]} {words[1]}")
+    tap.wait_until(lambda: (of or cluster).rowan(*words, seconds=60).code == 0, 30, f"rowan {words[0]} {words[1]}")
 
 
 @tap.case
@@ -116,6 +120,21 @@ def after_everything_is_deleted_nothing_is_left_whatever_starts():
 @tap.case
 def the_cluster_stops_cleanly():
     cluster.stop()
+
+
+@tap.case
+def from_the_least_size_on_puts_are_taken_again_once_all_was_deleted():
+    refused = rowan_local("start", "--dir", os.path.join(scratch(), "too-small"), "--pm-bytes", "32M")
+    least = int(refused.err.split("(--pm-bytes ")[1].split("M")[0])
+    for mib in (least, least + 8):
+        small = Cluster(f"small-{mib}", "--pm-bytes", f"{mib}M")
+        count = fill(small)
+        tap.check(count * VALUE_BYTES >= 4 << 20, f"{mib} MiB are full after {count} values")
+        for number in range(1, count + 1):
+            done_in_time("del", f"key-{number}", of=small)
+        for number in range(count // 2):
+            done_in_time("put", f"again-{number}", "v" * VALUE_BYTES, of=small)
+        small.stop()
 
 
 sys.exit(tap.main(before))

@@ -273,7 +273,7 @@ def what_cannot_be_shown_is_one_sentence():
 def a_server_that_does_not_answer_is_named():
     cluster.ok("--wait", "shards")
     cluster.stop()
-    waits = Cluster("waits", "--pm-bytes", "80M", "--landing-segments", "4")  # without leases nobody goes on without it
+    waits = Cluster("waits", "--pm-bytes", "96M", "--landing-segments", "4")  # without leases nobody goes on without it
     waits.ok("put", "named", "x")
     backup = waits.ok("--json", "trace", "named").json()["backups"][0]
     waits.signal(f"s{backup}", signal.SIGSTOP)

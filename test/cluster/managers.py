@@ -7,7 +7,7 @@ import sys
 
 from harness import Cluster, all_servers_hear, expect, leader, puts_again, rowan_local, scratch, tap
 
-SMALL = ("--pm-bytes", "80M", "--landing-segments", "4")
+SMALL = ("--pm-bytes", "96M", "--landing-segments", "4")
 SECONDS = 30
 
 

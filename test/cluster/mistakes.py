@@ -20,7 +20,7 @@ import wire
 from local import ports
 
 
-SMALL = ("--pm-bytes", "64M", "--landing-segments", "4")
+SMALL = ("--pm-bytes", "96M", "--landing-segments", "4")
 
 
 def before():
@@ -132,7 +132,7 @@ def too_little_memory_fails_the_start_with_the_server_s_sentence_and_leaves_only
     expect(rowan_local("start", "--dir", place, "--pm-bytes", "1M"), 1, "pm")
     tap.equal(os.listdir(place), ["log"])
     # What is left does not stop the next try.
-    done = rowan_local("start", "--dir", place, "--pm-bytes", "64M", "--landing-segments", "4")
+    done = rowan_local("start", "--dir", place, "--pm-bytes", "96M", "--landing-segments", "4")
     tap.equal(done.code, 0, done.both)
     tap.equal(rowan_local("stop", "--dir", place).code, 0)
 

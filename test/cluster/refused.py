@@ -12,8 +12,8 @@ from harness import SOURCE, Cluster, expect, program, rowan_local, run, scratch,
 
 import mounts
 
-SMALL = ("--pm-bytes", "80M", "--landing-segments", "4")
-MEMORY_BYTES = 80 << 20
+SMALL = ("--pm-bytes", "96M", "--landing-segments", "4")
+MEMORY_BYTES = 96 << 20
 SEGMENTS_OFFSET = 32  # of the superblock, server/store/store.h
 SUPERBLOCKS = (0, 4198400)  # the two copies
 

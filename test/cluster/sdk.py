@@ -29,7 +29,7 @@ def the_sdk_installs():
 def the_installed_rowan_local_finds_its_code_and_the_programs_beside_it():
     place = os.path.join(scratch(), "installed")
     bare = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": staged_environment()["LD_LIBRARY_PATH"]}
-    for words in (("start", "--pm-bytes", "64M", "--landing-segments", "4"), ("status",), ("stop",)):
+    for words in (("start", "--pm-bytes", "96M", "--landing-segments", "4"), ("status",), ("stop",)):
         done = subprocess.run(
             [find("bin/rowan-local")[0], *words, "--dir", place], env=bare,
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,

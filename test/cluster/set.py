@@ -9,7 +9,7 @@ import sys
 
 from harness import Cluster, environment, expect, program, run, scratch, tap
 
-SMALL = ("--pm-bytes", "80M", "--landing-segments", "4")
+SMALL = ("--pm-bytes", "96M", "--landing-segments", "4")
 SERVER_KEYS = {"clean-below", "fill-rate", "trace-one-in", "checkpoints", "spin-us", "stop-timeout", "log-bytes", "log-level"}
 MANAGER_KEYS = {"max-shards", "balance-above", "spin-us", "log-bytes", "log-level"}
 SECONDS = 30
@@ -121,7 +121,7 @@ server = 1
 cm = shm:{place}/cm
 address = shm:{place}/s1
 pm = {place}/s1.pm
-pm-bytes = 64M
+pm-bytes = 96M
 landing-segments = 4
 durability = none
 {server}

@@ -298,7 +298,7 @@ def three_servers_and_a_manager_start_by_hand_on_the_installed_settings():
     start("rowan-cm", "cm")
     for number, name in enumerate(("one", "two", "three"), 1):
         configure(name, "server.conf", server=number, address=f"tcp:127.0.0.1:{7400 + 10 * number}",
-                  pm=f"/var/lib/rowan/server-{number}.pm", pm_bytes="64M", landing_segments=4)  # fmt: skip
+                  pm=f"/var/lib/rowan/server-{number}.pm", pm_bytes="96M", landing_segments=4)  # fmt: skip
         start("rowan-server", name)
     tap.wait_until(lambda: root.run("rowan", "--cm", CM, "--wait", "--timeout-ms", "20000", "shards").code == 0, 120, logs)
     inside("rowan", "--cm", CM, "put", "by hand", "it is there")
