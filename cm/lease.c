@@ -5,6 +5,8 @@
  *     leases_tick alone, or by who ticked in the same step.
  *  L2 over_ns covers each grant of this manager to a server that is no member any more, or a kept one. What it does not
  *     cover, grants of others, is over when a new manager commits for the first time.
+ *  L3 Who joins has had no lease: of another manager, as that one never knew it, or of this one, which grants it none. It holds nothing
+ *     that could be served. So nobody waits for it, and its word counts for nothing, until it has adopted a configuration.
  */
 #include "cm/lease.h"
 
@@ -50,6 +52,14 @@ static void let_go(struct leases *leases, const struct cluster_config *config)
     }
 }
 
+static bool is_named(const struct cluster_config *config, uint32_t server)
+{
+    bool named = false;
+    for (uint32_t i = 0; i < config->shard_count && !named; i++)
+        named = shard_names(&config->shards[i], server);
+    return named;
+}
+
 void leases_follow(struct leases *leases, const struct cluster_config *config, uint64_t manager,
                    uint64_t asked_ns, uint64_t now_ns)
 {
@@ -78,7 +88,9 @@ void leases_follow(struct leases *leases, const struct cluster_config *config, u
                      : (struct lease){.server = member->server,
                                       .incarnation = member->incarnation,
                                       .since_ns = now_ns,
+                                      .joins = managed && !known,
                                       .present_ns = managed && !known ? asked_ns : 0};
+        lease->joins = lease->joins && !is_named(config, member->server); /* L3 */
         if (!lease->behind_ns)
             lease->behind_ns = now_ns;
     }
@@ -133,6 +145,7 @@ void leases_adopted(struct leases *leases, struct lease *lease, uint64_t term, u
     if (term <= lease->adopted)
         return;
     lease->serves = true;
+    lease->joins = false;
     lease->adopted = term;
     lease->behind_ns = term >= leases->term ? 0 : now_ns;
 }
@@ -200,7 +213,8 @@ enum lease_presence leases_presence(const struct leases *leases, const struct le
 bool leases_may_grant(const struct leases *leases, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < leases->count; i++) {
-        if (leases_presence(leases, &leases->entries[i], now_ns) != LEASE_PRESENT)
+        const struct lease *lease = &leases->entries[i];
+        if (!lease->joins && leases_presence(leases, lease, now_ns) != LEASE_PRESENT)
             return false;
     }
     return leases->managing;
@@ -215,6 +229,8 @@ uint64_t leases_commit_at(const struct leases *leases)
         leases->committed ? leases->over_ns : latest(leases->over_ns, leases->first_ns + two_ns);
     for (uint32_t i = 0; i < leases->count; i++) {
         const struct lease *lease = &leases->entries[i];
+        if (lease->joins)
+            continue;
         if (lease->adopted < leases->term || !lease->answered_ns)
             return UINT64_MAX;
         if (!leases->committed)

@@ -49,7 +49,9 @@ struct lease {
     bool serves;          /* it did once: it does not start any more */
     uint64_t adopted;     /* term; 0: unknown */
     bool told;            /* its silence is logged */
-    bool left;            /* it was asked to stop, and has no lease any more: as if silent */
+    bool
+        joins; /* added while this manager manages, named by no shard, and it has adopted nothing: nobody waits for it */
+    bool left; /* it was asked to stop, and has no lease any more: as if silent */
     uint64_t
         behind_ns; /* since then it has not adopted what is in force, or made a step to it; 0: it has */
     uint32_t cut_count, cut[CLUSTER_MAX_MEMBERS]; /* servers that its sends do not reach, it says */
@@ -116,11 +118,11 @@ bool leases_is_late(const struct leases *leases, const struct lease *lease, uint
 /* This manager leads again and all have to find their way to it. */
 void leases_watch_anew(struct leases *leases, uint64_t now_ns);
 
-/* May this manager grant leases? Only while every member was present within the longest lease: one that has gone over to
- * another manager stops it. `now_ns` must have been read after the Renew was here: leases_tick. */
+/* May this manager grant leases? Only while every member, but for those that join, was present within the longest lease: one that
+ * has gone over to another manager stops it. `now_ns` must have been read after the Renew was here: leases_tick. */
 bool leases_may_grant(const struct leases *leases, uint64_t now_ns);
 
-/* When the configuration in force may be committed: 0 if it is, UINT64_MAX while nobody can tell. All members have adopted it
+/* When the configuration in force may be committed: 0 if it is, UINT64_MAX while nobody can tell. All members but those that join have adopted it
  * and no lease of a removed one runs any more. A manager that began since the last commit does not know what others
  * have granted: it waits for two of the longest leases since the last member first answered it. One for the other
  * manager to miss that member, one for its last grant to end. */

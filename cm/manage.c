@@ -93,8 +93,8 @@ void manage_tick(struct cm_state *state)
         if (!peer->renews)
             continue;
         struct lease *lease = lease_of(state, i);
-        const bool granted =
-            grant && lease && !lease->left && peer->renew_term <= state->config->term;
+        const bool granted = grant && lease && !lease->left && !lease->joins &&
+                             peer->renew_term <= state->config->term;
         if (granted)
             lease->granted_ns = state->now_ns;
         answer_renew(state, i, granted);
@@ -230,11 +230,11 @@ static bool removes_any(struct cm_state *state, bool *silent)
         if (!lease)
             continue;
         const enum lease_presence presence = leases_presence(&state->leases, lease, state->now_ns);
-        if (presence == LEASE_UNSURE)
+        if (presence == LEASE_UNSURE && !lease->joins)
             return false;
         silent[i] = presence == LEASE_SILENT;
         any = any || silent[i];
-        present = present || !silent[i];
+        present = present || (!silent[i] && !lease->joins);
     }
     return any && (present || leaves_late(state, silent));
 }

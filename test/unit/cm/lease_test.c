@@ -484,4 +484,38 @@ TEST(a_cold_start_is_committed_when_the_leases_of_the_old_processes_are_over)
     assert_int_equal(committed(world, 2), ALL);
 }
 
+/* A fourth server joins, and is slow to start: nobody waits for it, and it gets nothing to hold. */
+TEST(who_joins_holds_up_nothing_before_it_has_adopted)
+{
+    struct leases leases = {0};
+    struct cluster_config *config = config_by_hand(2, 2, 1), *next;
+    config->shards[0].primary = config->shards[1].primary = 1;
+    cluster_finished(config);
+    leases_follow(&leases, config, config->manager, 1, 1);
+    for (uint32_t server = 1; server <= 2; server++)
+        leases_adopted(&leases, leases_of(&leases, server), config->term, 2);
+    leases_tick(&leases, 2);
+    leases_committed(&leases);
+
+    const struct cm_join third = world_join_of(3);
+    next = cluster_copy_for(config, 3, 2);
+    next->members[2] = join_member(&third);
+    next->term++;
+    const uint64_t now_ns = 10 * NS_PER_S;
+    leases_follow(&leases, cluster_finished(next), config->manager, now_ns, now_ns);
+    for (uint32_t server = 1; server <= 2; server++) {
+        leases_adopted(&leases, leases_of(&leases, server), next->term, now_ns);
+        leases_renewed(&leases, leases_of(&leases, server), next->term, now_ns, now_ns);
+    }
+    assert_in_range(leases_commit_at(&leases), 1, now_ns);
+    const uint64_t later_ns = now_ns + leases.lease_ns;
+    for (uint32_t server = 1; server <= 2; server++)
+        leases_renewed(&leases, leases_of(&leases, server), next->term, later_ns, later_ns);
+    assert_true(leases_may_grant(&leases, later_ns + leases.lease_ns / 2));
+    leases_adopted(&leases, leases_of(&leases, 3), next->term, later_ns);
+    assert_false(leases_may_grant(&leases, later_ns + leases.lease_ns / 2));
+    cluster_release(next);
+    cluster_release(config);
+}
+
 UNIT_MAIN(NULL, NULL)
