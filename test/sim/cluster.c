@@ -123,6 +123,8 @@ static void create_cm(struct sim_cluster *cluster)
                                              .replicas = cluster->options.replicas,
                                              .shards = cluster->options.shards,
                                              .lease_ms = cluster->options.lease_ms,
+                                             .start_wait_ms = cluster->options.start_wait_ms,
+                                             .goodbye_wait_ms = cluster->options.goodbye_wait_ms,
                                              .cluster = random_u64(&cluster->random) | 1}};
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         options->state.servers[i] = i + 1;

@@ -63,6 +63,8 @@ struct sim_cluster_options {
     uint64_t fill_rate;               /* 0: no limit; bytes a second of each worker */
     enum pm_durability durability;    /* PM_FENCE */
     uint32_t lease_ms;                /* of servers; 0: none, and servers that end are waited for */
+    uint32_t start_wait_ms,
+        goodbye_wait_ms; /* the manager's settings of these names, with leases */
     uint32_t
         heat_us; /* 0; a busy poll of a worker or digest role takes so long, so that shards move by
                          their load; up to 8 times as long at some servers for some seconds */

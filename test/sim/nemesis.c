@@ -11,6 +11,8 @@
  *  N4 A PM is lost only of a server that no shard names, or that ended, first of all, when nothing else was
  *     amiss for so long that no other replica of its shards is about to be taken off: they are there, and stay.
  *
+ *  N5 (nemesis_off.c)
+ *
  *   (all run) --kill one--> some are down: the others have their kill_ns --> all are down: each has its start_ns
  *        \------------------------------kill all------------------------------/
  *
@@ -94,9 +96,11 @@ static void kill_server(struct nemesis *nemesis, uint32_t index, bool power)
     if (nemesis->rose_ns != WAKE_NEVER)
         nemesis->fell_ns = nemesis_now(nemesis);
     nemesis->rose_ns = WAKE_NEVER;
+    nemesis->off_calm &= !power;
     struct sim_pm_loss loss =
         sim_cluster_kill_server(nemesis->cluster, index + 1, power ? &nemesis->random : NULL);
     nemesis->kill_ns[index] = nemesis->start_ns[index] = WAKE_NEVER;
+    nemesis->last = up ? index : nemesis->last;
     nemesis->counts.crashes += up;
     nemesis->counts.power_losses += loss.words > 0;
     nemesis->counts.lost_fences += loss.fences;
@@ -132,7 +136,7 @@ static void kill_one(struct nemesis *nemesis, uint32_t index)
     kill_server(nemesis, index,
                 power_may_fail(nemesis) && nemesis_one_in(nemesis, nemesis->options.power_loss_in));
     if (nemesis_replaces(nemesis)) {
-        nemesis->start_ns[index] = follow_ns;
+        nemesis->start_ns[index] = nemesis->off ? WAKE_NEVER : follow_ns;
         return;
     }
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
@@ -150,10 +154,14 @@ static void plan_starts(struct nemesis *nemesis)
 {
     uint64_t first_ns = nemesis_now(nemesis) + nemesis_draw_length(nemesis) / 2;
     uint64_t apart_ns = nemesis_one_in(nemesis, 2) ? 0 : JITTER_NS;
+    const bool away = nemesis->options.away_in && nemesis_one_in(nemesis, nemesis->options.away_in);
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
         nemesis->kill_ns[i] = WAKE_NEVER;
         nemesis->start_ns[i] = first_ns + nemesis_below(nemesis, apart_ns + 1);
+        if (away && nemesis_one_in(nemesis, 3))
+            nemesis->start_ns[i] += nemesis_below(nemesis, nemesis->options.away_ns);
     }
+    nemesis_off(nemesis);
     if (nemesis->hasty < MAX_HASTY && nemesis_one_in(nemesis, 3)) {
         nemesis->hasty++;
         nemesis->next_is_hasty = true;
@@ -234,12 +242,23 @@ static bool starts_are_planned(const struct nemesis *nemesis)
     return any;
 }
 
+/* It ends in time, or is killed. */
+static void ask_to_stop(struct nemesis *nemesis, uint32_t index)
+{
+    struct sim_server *server = &nemesis->cluster->servers[index];
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, server->process.name, "is asked to stop");
+    server_stop(server->server);
+}
+
 static void end_and_start(struct nemesis *nemesis)
 {
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
         if (nemesis->kill_ns[i] > nemesis_now(nemesis))
             continue;
-        if (nemesis_replaces(nemesis))
+        if (nemesis->off && nemesis_is_up(nemesis, i)) {
+            nemesis->kill_ns[i] = WAKE_NEVER;
+            ask_to_stop(nemesis, i);
+        } else if (nemesis_replaces(nemesis))
             kill_one(nemesis, i);
         else
             kill_server(nemesis, i,
@@ -265,6 +284,7 @@ static void replace_removed(struct nemesis *nemesis)
         const struct server *server = nemesis->cluster->servers[i].server;
         if (!server || (server_error(server) != ROWAN_EREMOVED && !server_has_stopped(server)))
             continue;
+        nemesis->off_calm &= server_error(server) == 0;
         nemesis->counts.removed += server_error(server) != 0;
         nemesis->counts.stopped += server_error(server) == 0;
         kill_one(nemesis, i);
@@ -273,12 +293,11 @@ static void replace_removed(struct nemesis *nemesis)
     }
 }
 
-/* It ends in time, or is killed. */
-static void ask_to_stop(struct nemesis *nemesis, uint32_t index)
+/* As the stored configuration has it: the manager may not have read a planned change yet. */
+static bool is_whole(const struct nemesis *nemesis)
 {
-    struct sim_server *server = &nemesis->cluster->servers[index];
-    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, server->process.name, "is asked to stop");
-    server_stop(server->server);
+    return sim_cluster_is_whole(nemesis->cluster) &&
+           sim_cluster_config(nemesis->cluster)->term >= nemesis->planned_term;
 }
 
 static bool begin_kill(struct nemesis *nemesis, enum nemesis_fault fault, uint32_t index)
@@ -291,7 +310,10 @@ static bool begin_kill(struct nemesis *nemesis, enum nemesis_fault fault, uint32
     }
     if (!nemesis_is_up(nemesis, index))
         return false;
-    if (fault == NEMESIS_KILL_ALL)
+    if (fault == NEMESIS_KILL_ALL && nemesis_replaces(nemesis) && nemesis->options.in_turn_in &&
+        nemesis_one_in(nemesis, nemesis->options.in_turn_in))
+        nemesis_stop_in_turn(nemesis, is_whole(nemesis));
+    else if (fault == NEMESIS_KILL_ALL)
         kill_all(nemesis);
     else if (nemesis_replaces(nemesis) && nemesis_one_in(nemesis, ASKED_IN))
         ask_to_stop(nemesis, index);
@@ -463,13 +485,6 @@ static void find_due(struct nemesis *nemesis)
     nemesis->due_ns = nemesis->start_cm_ns < due_ns ? nemesis->start_cm_ns : due_ns;
 }
 
-/* As the stored configuration has it: the manager may not have read a planned change yet. */
-static bool is_whole(const struct nemesis *nemesis)
-{
-    return sim_cluster_is_whole(nemesis->cluster) &&
-           sim_cluster_config(nemesis->cluster)->term >= nemesis->planned_term;
-}
-
 void nemesis_step(struct nemesis *nemesis)
 {
     if (nemesis->rose_ns == WAKE_NEVER && sim_cluster_is_started(nemesis->cluster) &&
@@ -479,6 +494,7 @@ void nemesis_step(struct nemesis *nemesis)
         replace_removed(nemesis);
     if (nemesis->spell_count > 0 || nemesis->rose_ns == WAKE_NEVER)
         nemesis->amiss_ns = nemesis_now(nemesis);
+    nemesis->off_calm &= nemesis->spell_count == 0 && nemesis->cluster->cm;
     if (nemesis->mute)
         nemesis_unmute(nemesis, false);
     if (nemesis->unheard.step)
@@ -509,6 +525,7 @@ void nemesis_heal(struct nemesis *nemesis)
     nemesis_end(nemesis, WAKE_NEVER);
     sim_network_heal(cluster->network);
     bool fall = false;
+    nemesis->off = false;
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++)
         fall |= nemesis->kill_ns[i] != WAKE_NEVER && !nemesis_replaces(nemesis);
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {

@@ -53,6 +53,8 @@ struct nemesis {
     uint64_t mute_end_ns;  /* at most */
     struct nemesis_unheard unheard;
     bool spare[SIM_MAX_SERVERS];                   /* N4: of those that have ended */
+    bool off, off_calm;                            /* N5 */
+    uint32_t last;                                 /* index of the server that ended last */
     uint64_t cut_ns[MAX_PROCESSES][MAX_PROCESSES]; /* nemesis_cut_each: WAKE_NEVER: not, or done */
     uint32_t cuts;                                 /* of these, still to come */
     uint32_t hasty;
@@ -160,5 +162,11 @@ bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault);
  * outlive it. */
 void nemesis_end(struct nemesis *nemesis, uint64_t until_ns);
 void nemesis_end_of(struct nemesis *nemesis, uint32_t process);
+
+/* --- nemesis_off.c --- */
+
+/* Each is asked to stop, in turn; `whole`: each shard has all its replicas. nemesis_off: all have ended. */
+void nemesis_stop_in_turn(struct nemesis *nemesis, bool whole);
+void nemesis_off(struct nemesis *nemesis);
 
 #endif

@@ -366,14 +366,18 @@ static void draw_unheard(uint64_t seed, struct swarm *out)
     out->cluster.replicas = 3;
 }
 
-/* Machines and disks that are new, and clocks that change. */
-static void draw_replacements(uint64_t seed, struct nemesis_options *out)
+/* Machines and disks that are new, or stay away, and clocks that change. */
+static void draw_replacements(uint64_t seed, struct swarm *swarm, struct nemesis_options *out)
 {
     struct random random;
     random_init(&random, seed ^ 0x4e57); /* likewise */
     out->empty_in = perhaps(&random, 50, 1, 3);
     out->readdress_in = perhaps(&random, 30, 1, 2);
     out->weights[NEMESIS_CLOCK] = chance(&random, 40) ? between32(&random, 1, 12) : 0;
+    swarm->cluster.start_wait_ms = between32(&random, 200, 1500);
+    swarm->cluster.goodbye_wait_ms = between32(&random, 3000, 5000);
+    out->away_in = perhaps(&random, 60, 1, 3);
+    out->in_turn_in = perhaps(&random, 60, 1, 3);
 }
 
 /* Not where a power loss takes what it likes, nor where bits flip: what becomes of a replica that is damaged is not drawn
@@ -394,7 +398,7 @@ static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
         out->cluster.timeout_ns = 4 * NS_PER_S;
     draw_failover_faults(&random, out);
     out->nemesis.weights[NEMESIS_PLAN] = between32(&random, 0, 8);
-    draw_replacements(seed, &out->nemesis);
+    draw_replacements(seed, out, &out->nemesis);
     draw_unheard(seed, out);
     out->cluster.heat_us = perhaps(&random, 50, 50, 5);
     out->load.readers = out->cluster.clients / 2;
@@ -538,7 +542,7 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
             "timeout_ms=%lu delay_us=%lu fence_us=%lu silence_ms=%lu drift_ppm=%u durability=%s "
             "one_sided=%d void_us=%lu early_seal=%u coord_delay_us=%lu "
             "coord_session_ms=%lu "
-            "coord_lost=%u lease_ms=%u heat_us=%u",
+            "coord_lost=%u lease_ms=%u heat_us=%u start_wait_ms=%u goodbye_wait_ms=%u",
             cluster->servers, cluster->replicas, cluster->shards, cluster->workers,
             cluster->digests, cluster->reactors, cluster->idle_wakes, cluster->clients,
             cluster->depth, cluster->landing_segments, cluster->block_limit,
@@ -548,7 +552,8 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
             cluster->silence_ns / NS_PER_MS, cluster->drift_ppm, durability[cluster->durability],
             cluster->one_sided, cluster->void_ns / NS_PER_US, cluster->early_seal,
             cluster->registry.max_delay_ns / NS_PER_US, cluster->registry.session_ns / NS_PER_MS,
-            cluster->registry.lost_reply, cluster->lease_ms, cluster->heat_us);
+            cluster->registry.lost_reply, cluster->lease_ms, cluster->heat_us,
+            cluster->start_wait_ms, cluster->goodbye_wait_ms);
 }
 
 void swarm_tell(const struct swarm *swarm, FILE *out)
