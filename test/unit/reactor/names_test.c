@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/base/error.h"
+#include "common/fabric/fabric.h"
 #include "common/reactor/names.h"
 #include "test/lib/unit.h"
 #include "test/lib/wait.h"
@@ -70,6 +71,18 @@ TEST(a_name_that_nobody_knows_is_said_to_be_that_and_asked_for_again)
     assert_int_equal(asked, before + 1);
     assert_true(WAIT_FOR((names_look("nobody.test", number), asked > before + 1)));
     assert_int_equal(names_look("slow.test", number), 0); /* and others go on */
+}
+
+TEST(a_fabric_s_address_may_be_a_name_which_its_start_waits_for)
+{
+    struct fabric *fabric;
+    struct fabric_endpoint *endpoint;
+    assert_int_equal(fabric_open(NULL, "tcp:another.test:31999", &fabric), 0);
+    assert_int_equal(fabric_endpoint_open(fabric, 0, &endpoint),
+                     0); /* listens at what it was told */
+    fabric_endpoint_close(endpoint);
+    fabric_close(fabric);
+    assert_int_equal(fabric_open(NULL, "tcp:nobody.test:31999", &fabric), ROWAN_EUNREACHABLE);
 }
 
 UNIT_MAIN(NULL, NULL)
