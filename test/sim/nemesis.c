@@ -159,7 +159,7 @@ static void plan_starts(struct nemesis *nemesis)
         nemesis->kill_ns[i] = WAKE_NEVER;
         nemesis->start_ns[i] = first_ns + nemesis_below(nemesis, apart_ns + 1);
         if (away && nemesis_one_in(nemesis, 3))
-            nemesis->start_ns[i] += nemesis_below(nemesis, nemesis->options.away_ns);
+            nemesis->start_ns[i] += nemesis_below(nemesis, nemesis_away_ns(nemesis));
     }
     nemesis_off(nemesis);
     if (nemesis->hasty < MAX_HASTY && nemesis_one_in(nemesis, 3)) {

@@ -50,9 +50,8 @@ struct nemesis_options {
         empty_in; /* of the servers that start again while the others go on, one in so many has an empty PM */
     uint32_t readdress_in; /* likewise another address; 0: none */
     bool restless;         /* servers end also while shards lack replicas */
-    uint32_t
-        away_in; /* with leases: of the ends of all, one in so many has servers that stay away for up to away_ns; 0: none */
-    uint64_t away_ns;
+    /* With leases: of the ends of all, one in so many has servers that stay away for up to three start-waits; 0: none. */
+    uint32_t away_in;
     uint32_t
         in_turn_in; /* likewise, all are asked to stop, one after the other, and the last one may lose its PM */
     const struct load

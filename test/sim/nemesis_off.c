@@ -14,7 +14,7 @@ void nemesis_stop_in_turn(struct nemesis *nemesis, bool whole)
     const uint32_t first = nemesis_draw_server(nemesis);
     nemesis->off = true;
     nemesis->off_calm = whole && nemesis->spell_count == 0 && nemesis->rose_ns != WAKE_NEVER &&
-                        at_ns - nemesis->amiss_ns > nemesis->options.away_ns &&
+                        at_ns - nemesis->amiss_ns > nemesis_away_ns(nemesis) &&
                         nemesis->cluster->options.replicas >= REPLICAS;
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
         const uint32_t index = (first + i) % nemesis_servers(nemesis);

@@ -169,4 +169,9 @@ void nemesis_end_of(struct nemesis *nemesis, uint32_t process);
 void nemesis_stop_in_turn(struct nemesis *nemesis, bool whole);
 void nemesis_off(struct nemesis *nemesis);
 
+static inline uint64_t nemesis_away_ns(const struct nemesis *nemesis)
+{
+    return 3 * nemesis->cluster->options.start_wait_ms * NS_PER_MS;
+}
+
 #endif
