@@ -2,12 +2,22 @@
 """Several CMs over files: one leads, and whichever it is may be killed."""
 
 import os
+import re
+import resource
 import signal
 import sys
 
 from harness import Cluster, all_servers_hear, expect, leader, puts_again, rowan_local, scratch, tap
 
+<<<<<<< Updated upstream
 SMALL = ("--pm-bytes", "96M", "--landing-segments", "4")
+=======
+import prometheus
+import wire
+
+CONNECTIONS = 4096  # CM_MAX_CONNECTIONS
+SMALL = ("--pm-bytes", "80M", "--landing-segments", "4")
+>>>>>>> Stashed changes
 SECONDS = 30
 
 
@@ -95,6 +105,33 @@ def a_manager_that_finds_nothing_stored_while_servers_run_says_what_recovers_the
     tap.wait_until(lambda: "error configuration_lost" in cluster.log("cm"), 30, "it says so")
     tap.contains(cluster.log("cm"), "--recover")
     cluster.kill(["s1", "s2", "s3", "cm"])
+
+
+@tap.case
+def a_full_manager_says_what_it_is_full_of_and_counts_whom_it_refuses():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * CONNECTIONS:
+        tap.skip("too few descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2 * CONNECTIONS, hard))
+    cluster = Cluster("full", "--fabric", "tcp", "--servers", "1", "--replicas", "1", "--metrics", "yes", *SMALL)
+    address, held = cluster.processes()["cm"].address, []
+    command = cluster.processes()["cm"].command
+    try:
+        while True:
+            held.append(wire.Client(address))
+            refusal = held[-1].welcome()
+            if refusal != 0:
+                break
+        tap.check(len(held) > CONNECTIONS - 100, len(held))
+        tap.equal(refusal, -26)  # ROWAN_ETOOMANY
+        tap.wait_until(lambda: "warn connections_refused" in cluster.log("cm"), 20, "it says so")
+        told = prometheus.get(command[command.index("--metrics") + 1], "/metrics")[1]
+        tap.check(re.search(r"^rowan_cm_connections_refused_total [1-9]", told, re.MULTILINE), told[:2000])
+    finally:
+        for one in held:
+            one.socket.close()
+    tap.wait_until(lambda: cluster.rowan("status").code == 0, 30, "there is a place again")
+    cluster.stop()
 
 
 @tap.case
