@@ -9,15 +9,11 @@ import sys
 
 from harness import Cluster, all_servers_hear, expect, leader, puts_again, rowan_local, scratch, tap
 
-<<<<<<< Updated upstream
-SMALL = ("--pm-bytes", "96M", "--landing-segments", "4")
-=======
 import prometheus
 import wire
 
 CONNECTIONS = 4096  # CM_MAX_CONNECTIONS
-SMALL = ("--pm-bytes", "80M", "--landing-segments", "4")
->>>>>>> Stashed changes
+SMALL = ("--pm-bytes", "96M", "--landing-segments", "4")
 SECONDS = 30
 
 
