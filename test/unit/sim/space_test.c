@@ -80,7 +80,8 @@ static void lose_a_server(uint32_t last_segments)
         put_some(cluster, i * 37 % (keys - 120), 120);
         sim_cluster_run_for(cluster, 3 * NS_PER_S);
     }
-    assert_in_range(lacking(cluster), 1, SHARDS / 2); /* of three quarters as many as have space */
+    assert_in_range(lacking(cluster), 1,
+                    SHARDS * 2 / 3); /* as many have all as there is space for */
     sim_cluster_empty_server(cluster, 1);
     sim_cluster_start_server(cluster, 1);
     assert_true(sim_cluster_run(cluster, is_whole, cluster, 120 * NS_PER_S));
@@ -91,6 +92,12 @@ static void lose_a_server(uint32_t last_segments)
 TEST(every_shard_takes_puts_for_as_long_as_a_server_is_gone_and_gets_its_replicas_back)
 {
     lose_a_server(SEGMENTS);
+}
+
+/* With a third of the others' memory it takes what it has space for, and the others the rest. */
+TEST(a_small_server_gets_no_more_than_it_has_space_for)
+{
+    lose_a_server(SEGMENTS / 3);
 }
 
 STAGE_MAIN
