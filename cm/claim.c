@@ -2,56 +2,86 @@
 #include "cm/claim.h"
 
 #include "cm/lease.h"
+#include "common/cluster/managers.h"
 
-/* A member tells a manager that does not lead nothing else; each round over the managers it comes by again, and waits at each
- * that is stopped for some leases. So whoever said it longer ago may have found one that leads. The same holds for what is said
- * while members may still be on their way to a new manager: that one grants nothing before all are there, or have had that
- * time (lease.h), and would be deposed for it. */
-static bool counts(const struct claim *claim, const struct claim_member *member,
-                   uint64_t longest_ns, uint64_t now_ns)
-{
-    const uint64_t way_ns = CLAIM_AFTER * longest_ns + LEASE_FIRST_WORD_NS;
-    return member->told_ns >= claim->manager_ns + way_ns && now_ns - member->told_ns <= way_ns;
-}
+enum { CLAIM_GONE_LEASES = 2, MOST_DOUBLINGS = 6 };
 
 void claim_follow(struct claim *claim, const struct cluster_config *config, uint64_t now_ns)
 {
     if (config->manager == claim->manager)
         return;
+    claim->changed = claim->manager != 0;
     claim->manager = config->manager;
     claim->manager_ns = now_ns;
 }
 
-void claim_told(struct claim *claim, uint32_t server, uint64_t without_ms, uint64_t now_ns)
+static uint64_t latest(uint64_t a, uint64_t b)
 {
-    const uint64_t most_ms = now_ns / NS_PER_MS;
-    claim->servers[server] = (struct claim_member){
-        .told_ns = now_ns,
-        .since_ns = without_ms == 0
-                        ? UINT64_MAX
-                        : now_ns - (without_ms < most_ms ? without_ms : most_ms) * NS_PER_MS};
+    return a > b ? a : b;
 }
 
-/* Up to one of the longest leases for the first try, two for the second and so on. */
+/* claim-2 */
+static bool speaks_for(const struct cluster_config *config, const struct cm_join *join)
+{
+    const struct member *member = cluster_member(config, join->server);
+    if (!member || member->incarnation == join->incarnation)
+        return member != NULL;
+    return !join->named && (join->data_cluster == config->cluster ||
+                            (join->data_cluster == 0 && cluster_is_unwritten(config)));
+}
+
+/* claim-4. Up to a quarter of the longest lease for the first try, twice as much for the second and so on. */
 static uint64_t extra_ns(const struct claim *claim, uint64_t longest_ns, uint64_t incarnation)
 {
     const uint64_t drawn = (incarnation + claim->tries) * UINT64_C(0x9e3779b97f4a7c15) >> 44;
-    return ((longest_ns * (claim->tries + 1)) >> 20) * drawn;
+    const uint32_t doublings = claim->tries < MOST_DOUBLINGS ? claim->tries : MOST_DOUBLINGS;
+    return ((longest_ns << doublings) >> 22) * drawn;
 }
 
-bool claim_is_due(const struct claim *claim, const struct cluster_config *config,
-                  uint64_t incarnation, uint64_t now_ns)
+bool claim_told(struct claim *claim, const struct cluster_config *config, uint64_t incarnation,
+                const struct cm_join *join, uint64_t now_ns)
 {
+    struct claim_word *word = &claim->servers[join->server];
     const uint64_t longest_ns = lease_longest_ns(config->lease_ms * NS_PER_MS);
-    const uint64_t wait_ns = CLAIM_AFTER * longest_ns + extra_ns(claim, longest_ns, incarnation);
-    const uint64_t from_ns = claim->try_ns > claim->manager_ns ? claim->try_ns : claim->manager_ns;
-    uint32_t without = 0;
-    if (config->lease_ms == 0 || config->manager == incarnation || now_ns - from_ns < wait_ns)
-        return false;
-    for (uint32_t i = 0; i < config->member_count; i++) {
-        const struct claim_member *member = &claim->servers[config->members[i].server];
-        without +=
-            counts(claim, member, longest_ns, now_ns) && member->since_ns <= now_ns - wait_ns;
+    const uint64_t most_ms = now_ns / NS_PER_MS;
+    const uint64_t ms = join->without_ms < most_ms ? join->without_ms : most_ms;
+    uint64_t since_ns = now_ns - ms * NS_PER_MS;
+    const bool speaks = speaks_for(config, join);
+    *word = (struct claim_word){0};
+    /* Who knows a later configuration has another manager, perhaps, which this one has not read yet. */
+    if (!speaks || join->known_term > config->term || join->stored_term > config->term)
+        return speaks;
+    /* Who knows this one counts from the change of manager by itself. */
+    if (claim->changed && join->known_term < config->term)
+        since_ns = latest(since_ns, claim->manager_ns);
+    uint64_t wait_ns = CLAIM_GONE_LEASES * longest_ns;
+    if (!join->nobody_leads) {
+        wait_ns = MANAGERS_LEASES * longest_ns;
+        if (claim->changed)
+            since_ns = latest(since_ns, claim->manager_ns + managers_takeover_ns(longest_ns));
     }
-    return 2 * without > config->member_count;
+    since_ns = latest(since_ns, claim->try_ns);
+    *word = (struct claim_word){
+        .told_ns = now_ns, .due_ns = since_ns + wait_ns + extra_ns(claim, longest_ns, incarnation)};
+    return true;
+}
+
+bool claim_is_due(const struct claim *claim, const struct cluster_config *config, uint64_t now_ns)
+{
+    bool due = false;
+    for (uint32_t i = 0; config->lease_ms > 0 && i < config->member_count; i++) {
+        const struct claim_word *word = &claim->servers[config->members[i].server];
+        due = due || (word->told_ns > 0 && now_ns >= word->due_ns &&
+                      now_ns - word->told_ns <=
+                          lease_longest_ns(config->lease_ms * NS_PER_MS)); /* claim-3 */
+    }
+    return due;
+}
+
+void claim_tried(struct claim *claim, uint64_t now_ns)
+{
+    claim->try_ns = now_ns;
+    claim->tries += claim->tries < UINT8_MAX;
+    for (uint32_t i = 0; i <= CLUSTER_MAX_SERVER; i++)
+        claim->servers[i] = (struct claim_word){0}; /* they count from this try on */
 }

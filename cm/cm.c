@@ -173,6 +173,8 @@ static void step(struct cm *cm, const struct cm_event *event)
     with_time.now_ns = cm->now_ns;
     const struct cm_output *output = cm_state_step(cm->state, &with_time);
     cm->wake_ns = output->wake_ns;
+    if (cm->leads != output->leads)
+        log_event(LOG_INFO, "leadership", "leads=%s", output->leads ? "yes" : "no");
     cm->leads = output->leads;
     cm->cut = output->cut;
     const struct cluster_config *config = cm_state_config(cm->state);
@@ -207,8 +209,6 @@ static void handle_answer(struct cm *cm, const struct cm_event *event)
     } else if (event->kind == CM_EVENT_STORED && error) {
         log_event(LOG_WARN, "configuration_not_stored", "error=%s reason=\"%s\"", error_name(error),
                   error_sentence(error));
-    } else if (event->kind == CM_EVENT_LEADER) {
-        log_event(LOG_INFO, "leadership", "leads=%s", event->leader ? "yes" : "no");
     } else if (event->kind == CM_EVENT_CHANGED) {
         /* A watch fires once: it is set again before the value is read, so that no change is missed. */
         error = coord_watch(cm->options.coord, keep_changed, cm);
@@ -352,6 +352,13 @@ static void on_load(struct cm *cm, uint32_t connection, const Rowan__Load *from)
     step(cm, &(struct cm_event){.kind = CM_EVENT_LOAD, .connection = connection, .load = &report});
 }
 
+static void refuse_unknown(struct cm *cm, const struct cm_event *event)
+{
+    cm->unknown_messages++;
+    post_failure(cm, event->connection, event->tag, ROWAN_EUNSUPPORTED,
+                 "this configuration manager does not know what is asked for");
+}
+
 static void answer(struct cm *cm, struct cm_event *event, const Rowan__ControlMessage *message)
 {
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN)
@@ -366,9 +373,10 @@ static void answer(struct cm *cm, struct cm_event *event, const Rowan__ControlMe
                  outgoing_settings(cm->options.settings, message->set_setting));
     else if (report_event(message, event))
         step(cm, event);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE)
+        cm->unknown_messages++; /* the peer did not know something, and nobody answers an answer */
     else
-        post_failure(cm, event->connection, event->tag, ROWAN_EUNSUPPORTED,
-                     "this configuration manager does not know what is asked for");
+        refuse_unknown(cm, event);
 }
 
 static void on_request(struct cm *cm, uint32_t connection, const void *data, size_t bytes)

@@ -9,7 +9,7 @@
 #include "common/cluster/login.h"
 #include "common/metrics/metrics.h"
 
-enum { CM_FIGURES = 18 };
+enum { CM_FIGURES = 19 };
 
 struct cm_peer {
     struct fabric_conn *conn;        /* NULL: the place is free */
@@ -26,6 +26,7 @@ struct cm {
     struct fabric_endpoint *endpoint;
     struct fabric_identity identity;
     uint64_t refused_logins;
+    uint64_t unknown_messages;
     struct counter figures[CM_FIGURES]; /* figures.c */
     int error;
     bool started;

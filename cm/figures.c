@@ -4,7 +4,7 @@
 struct figures {
     uint64_t leads, cut, term, lease_ms, members, kept, absent, draining, replicas;
     uint64_t shards, under_replicated, filling, unserved, incomplete, moving, splitting;
-    uint64_t connections, turned_away;
+    uint64_t connections, turned_away, unknown_messages;
 };
 
 _Static_assert(sizeof(struct figures) == CM_FIGURES * sizeof(uint64_t), "a counter for each");
@@ -46,6 +46,9 @@ static const struct metric rows[] = {
     {"rowan_cm_connections_refused_total",
      "Connections that were refused, as the manager has all that it may have.", "", METRIC_COUNTER,
      offsetof(struct figures, turned_away), 0},
+    {"rowan_cm_unknown_messages_total",
+     "Messages that this process, or a server which it told something, did not know.", "",
+     METRIC_COUNTER, offsetof(struct figures, unknown_messages), 0},
 };
 
 void figures_register(const struct cm *cm)
@@ -87,7 +90,8 @@ void figures_update(struct cm *cm)
     struct figures figures = {.leads = cm->leads,
                               .cut = cm->cut,
                               .connections = cm->open_count,
-                              .turned_away = cm->turned_away};
+                              .turned_away = cm->turned_away,
+                              .unknown_messages = cm->unknown_messages};
     if (config) {
         figures.term = config->term;
         figures.lease_ms = config->lease_ms;

@@ -30,7 +30,10 @@ struct cm_join {
     uint64_t registration_epoch; /* the last that it was told before it sent this; 0: none */
     uint64_t stored_term;        /* of the configuration that its PM keeps; 0: none that is whole */
     uint32_t format;             /* the highest of configurations that it reads */
-    uint64_t without_ms;         /* it has had no lease for so long; 0: it holds one */
+    /* It has adopted a configuration, and has had no grant for so long since it knows of the manager that this names; or else
+     * no manager that leads has answered it. */
+    uint64_t without_ms;
+    bool nobody_leads; /* whom it asked last at each address refused it at once, or does not lead */
 };
 
 /* Every number in range, no text empty or with control characters. */

@@ -1,6 +1,7 @@
 /* leader.c - who leads; state.c has S10. */
 #include "cm/refusal.h"
 #include "cm/state_inside.h"
+#include "common/cluster/managers.h"
 
 void leader_dismiss(struct cm_state *state, uint32_t connection, const char *detail)
 {
@@ -14,7 +15,7 @@ void leader_dismiss(struct cm_state *state, uint32_t connection, const char *det
 /* S10 */
 static void resign(struct cm_state *state)
 {
-    state->leads = state->cut = false;
+    state->leads = false;
     state->next_id = state->end_id = state->wanting = 0;
     for (uint32_t i = 0; i < state->connection_limit; i++) {
         if (!state->connections[i].open)
@@ -30,9 +31,9 @@ static void resign(struct cm_state *state)
 /* S10 */
 static bool may_lead(const struct cm_state *state)
 {
-    if (!state->config || !state->config->lease_ms)
-        return state->elected;
-    return state->owed || state->config->manager == state->options.incarnation;
+    return state->config && state->config->lease_ms
+               ? state->config->manager == state->options.incarnation
+               : state->elected;
 }
 
 void leader_follow(struct cm_state *state)
@@ -46,40 +47,101 @@ void leader_follow(struct cm_state *state)
     }
     state->leads = true;
     state->granting_ns = state->now_ns;
+    registrations_expire(&state->registered);
     leases_watch_anew(&state->leases, state->now_ns);
 }
 
-/* Another manager was named, or this one. */
-void leader_named(struct cm_state *state, const struct cluster_config *before)
+void leader_named(struct cm_state *state)
 {
-    const uint64_t self = state->options.incarnation, named = state->config->manager;
+    if (!state->config->lease_ms)
+        return;
     claim_follow(&state->claim, state->config, state->now_ns);
-    if (named == self)
-        state->claim.tries = 0;
-    if (named == self || (state->fresh && before && named != before->manager))
-        state->owed = false;
-    if (state->config->lease_ms)
-        leader_follow(state);
+    leader_follow(state);
 }
 
-/* With leases no grant needs the coordination service. */
 void leader_elected(struct cm_state *state, const struct cm_event *event)
 {
-    state->elected = state->owed = event->leader;
-    state->fresh = false;
-    state->must_read |= event->leader;
+    state->elected = event->leader;
+    state->must_read = true; /* the service is there again, or does not answer */
+    if (state->config && state->config->lease_ms)
+        return;
     if (event->leader)
         registrations_expire(&state->registered);
-    else if (state->leads && may_lead(state))
-        state->cut = state->must_read = true;
     else
         resign(state);
 }
 
-/* Who is cut off from the coordination service and has no members to grant a lease to lets others come forward. */
+void leader_told(struct cm_state *state, const struct cm_join *join)
+{
+    if (state->leads || !state->config || !state->config->lease_ms ||
+        claim_told(&state->claim, state->config, state->options.incarnation, join, state->now_ns) ||
+        state->stranger_term == state->config->term ||
+        !cluster_member(state->config, join->server) || join->named)
+        return;
+    state->stranger_term = state->config->term;
+    actions_log(
+        state, CM_ACTION_WARN, "stranger",
+        "server %u holds no data of cluster %016lx, which the coordination service keeps: give "
+        "another cluster a path of its own; if this one lost all its data, move the value away",
+        join->server, state->config->cluster);
+}
+
+/* What is in force here may be old, so the first that says so makes this manager look; what it knows then is what is stored. */
+bool leader_is_behind(struct cm_state *state, const struct cm_join *join)
+{
+    const struct cluster_config *config = state->config;
+    if (!config)
+        return false;
+    const uint64_t keeps = join->data_cluster == config->cluster ? join->stored_term : 0,
+                   knows = join->known_term > keeps ? join->known_term : keeps;
+    if (knows <= config->term)
+        return false;
+    if (state->later_term <= config->term) {
+        state->later_term = knows;
+        state->later_ns = state->now_ns;
+        state->must_read = true;
+        state->told_later = false;
+    }
+    const bool looked =
+        !state->must_read && !state->unanswered_ns && state->asked_ns >= state->later_ns;
+    if (looked && !state->told_later) {
+        state->told_later = true;
+        actions_log(state, CM_ACTION_WARN, "configuration_is_old",
+                    "server %u has acted on term %lu, and term %lu is stored: %s", join->server,
+                    knows, config->term, refusal_gone_back);
+    }
+    return looked;
+}
+
+struct cluster_config *leader_claim(struct cm_state *state)
+{
+    if (!state->config || !claim_is_due(&state->claim, state->config, state->now_ns))
+        return NULL;
+    struct cluster_config *config = cluster_copy(state->config);
+    if (!config)
+        return NULL;
+    claim_tried(&state->claim, state->now_ns);
+    config->term++;
+    config->manager = state->options.incarnation;
+    return config;
+}
+
+/* Else an outage of the coordination service would show at the next failure only. */
+#define LOOK_NS (10 * NS_PER_S)
+
+/* With leases no grant needs the coordination service. Who grants none looks whether it is still named, and lets others come
+ * forward if nobody answers that. */
 void leader_tick(struct cm_state *state)
 {
-    if (state->cut && state->now_ns - state->granting_ns >
-                          CLAIM_AFTER * lease_longest_ns(state->config->lease_ms * NS_PER_MS))
+    if (!state->leads || !state->leases.managing)
+        return;
+    const uint64_t half_ns = MANAGERS_LEASES * lease_longest_ns(state->leases.lease_ns) / 2,
+                   idle_ns = state->now_ns - state->granting_ns,
+                   unheard_ns = state->now_ns - state->heard_ns;
+    if (idle_ns > 2 * half_ns && state->unanswered_ns &&
+        state->now_ns - state->unanswered_ns > half_ns)
         resign(state);
+    else if (unheard_ns > (idle_ns > half_ns ? half_ns : LOOK_NS) && !state->reading &&
+             !state->storing)
+        state->must_read = true;
 }

@@ -163,7 +163,7 @@ static uint64_t no_word_at(const struct leases *leases, const struct lease *leas
     const uint64_t watched_ns = latest(lease->since_ns, leases->watched_ns);
     if (lease->present_ns)
         return latest(lease->present_ns, watched_ns) + LEASE_SILENT_AFTER * leases->lease_ns;
-    return watched_ns + LEASE_ADOPTS_WITHIN * leases->lease_ns + LEASE_FIRST_WORD_NS;
+    return watched_ns + lease_first_word_ns(leases->lease_ns);
 }
 
 /* From then on it should have adopted. */

@@ -17,6 +17,7 @@
 
 #include "common/base/clock.h"
 #include "common/cluster/cluster.h"
+#include "common/cluster/managers.h"
 
 enum {
     /* Without a sign for so many leases a member is silent. It renews every quarter of one, and a renewal shows that it was
@@ -27,9 +28,11 @@ enum {
     LEASE_ADOPTS_WITHIN = 6,
 };
 
-/* A member that this manager has not heard of yet gets six leases and this: a process starts, or finds the way from
- * another manager. */
-#define LEASE_FIRST_WORD_NS (2 * NS_PER_S)
+/* A member that this manager has not heard of yet gets so long to find the way from another manager. */
+static inline uint64_t lease_first_word_ns(uint64_t lease_ns)
+{
+    return MANAGERS_WAY_LEASES * lease_ns + MANAGERS_WAY_NS;
+}
 
 enum lease_presence {
     LEASE_PRESENT, /* within the longest lease */

@@ -159,6 +159,7 @@ void manage_commit(struct cm_state *state)
     actions_log(state, CM_ACTION_TELL, "configuration_committed", "term=%lu ms=%lu",
                 state->leases.term, state_ms_since(state, state->leases.begun_ns));
     leases_committed(&state->leases);
+    state->claim.tries = 0; /* claim-4 */
     for (uint32_t i = 0; i < state->connection_limit; i++) {
         if (state->connections[i].open && state->connections[i].member)
             send_committed(state, i);
@@ -193,17 +194,6 @@ bool manage_installed(struct cm_state *state, const struct cluster_config *befor
         actions_log(state, CM_ACTION_WARN, "shards_wait", "%s", what);
     const bool fill = before && manage_fill_installed(state, before);
     return failover || fill;
-}
-
-/* M2 */
-static struct cluster_config *propose_takeover(const struct cm_state *state)
-{
-    struct cluster_config *config = cluster_copy(state->config);
-    if (!config)
-        return NULL;
-    config->term++;
-    config->manager = state->options.incarnation;
-    return config;
 }
 
 /* M3. All are silent. True: of some this is known not to be so. */
@@ -272,8 +262,7 @@ static struct cluster_config *propose_failover(struct cm_state *state, const boo
 struct cluster_config *manage_propose(struct cm_state *state)
 {
     bool silent[CLUSTER_MAX_MEMBERS];
-    if (state->config->manager != state->options.incarnation)
-        return propose_takeover(state);
+    ASSERT(state->leases.managing); /* M2 */
     if (removes_any(state, silent))
         return propose_failover(state, silent);
     struct cluster_config *config = manage_plan_propose(state);

@@ -27,6 +27,11 @@ const char refusal_unread[] =
     "the configuration that this server stored has a format that the configuration manager does "
     "not read: start a manager of the server's version";
 
+const char refusal_gone_back[] =
+    "the stored configuration went back, was removed or is another cluster's: restore the newest, "
+    "or "
+    "move it away and start all servers anew and the manager with --recover";
+
 static const char refusal_stranger[] =
     "the server's number is not among the servers of this cluster, or it was removed (rowan add "
     "lets it in where there are leases)";
@@ -39,6 +44,8 @@ int refusal_error(const char *why, const struct cluster_config *config, bool has
         return ROWAN_ENOTLEADING;
     if (why == refusal_removed)
         return ROWAN_EREMOVED;
+    if (why == refusal_gone_back)
+        return ROWAN_EAGAIN;
     if (why != refusal_restarted && why != refusal_taken)
         return ROWAN_EREFUSED;
     const bool may_be_empty = !config || config->lease_ms || cluster_is_unwritten(config);
@@ -96,14 +103,18 @@ static const char *foreign_data(struct cm_state *state, const struct cm_join *jo
 const char *refusal_of(struct cm_state *state, uint32_t connection, const struct cm_join *join)
 {
     const struct cluster_config *config = state->config;
+    const char *why =
+        config || state->leads ? foreign_data(state, join) : NULL; /* that never changes */
+    if (why)
+        return why;
+    if (leader_is_behind(state, join) && !join->named)
+        return refusal_gone_back;
     if (!state->leads || join->known_term > (config ? config->term : 0))
         return refusal_not_leading;
     if (!config && !plan_wants(&state->options, NULL, join->server))
         return "the server's number is not in the list that the configuration manager was "
                "started with (cluster-servers)";
-    const char *why = config ? refusal_unfit(&state->options, config, join) : NULL;
-    if (!why)
-        why = foreign_data(state, join);
+    why = config ? refusal_unfit(&state->options, config, join) : NULL;
     if (why || refusal_is_member(config, join->server, join->incarnation))
         return why;
     const struct member *member = config ? cluster_member(config, join->server) : NULL;

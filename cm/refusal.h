@@ -10,6 +10,9 @@ extern const char refusal_not_leading[];
 /* Other servers keep running, so there is no cold start to wait for. */
 extern const char refusal_restarted[];
 
+/* The stored value is older than what somebody has acted on, or another cluster's. */
+extern const char refusal_gone_back[];
+
 /* ROWAN_EINCOMPATIBLE, for what it brings: a manager that made the cluster from less would lose what was written since. */
 extern const char refusal_unread[];
 

@@ -44,7 +44,8 @@ int report_decode(const Rowan__Join *from, struct cm_join *out, struct cluster_c
                             .stored_term = from->stored_term,
                             .format = from->format ? from->format : VERSION_CONFIGURATION_LEASES,
                             .without_ms = from->without_ms,
-                            .torn = from->torn};
+                            .torn = from->torn,
+                            .nobody_leads = from->nobody_leads};
     *stored = NULL;
     const int error =
         from->stored.len ? cluster_decode(from->stored.data, from->stored.len, stored) : 0;

@@ -23,10 +23,9 @@
  *  S9 The first client ids of a series (proposal.h) are reserved only when every member has reported that its PM is
  *     durably formatted, and keeps the configuration. So a server without data, once there are clients, has lost it.
  * S10 Only a manager that leads registers a server, refuses one for good or gives an id: what others know may be old. With
- *     leases it leads if the configuration in force names it. One that does not tries to be named when it is elected, because
- *     then the session of the one before has ended, or when most members have no lease (claim.h); if it was elected, it leads while it
- *     tries. Without leases it leads if it is elected, and has read since. When it ceases to lead, it tells all that are
- *     connected, so that they go to the one that does.
+ *     leases it leads if the configuration in force names it; another one tries to be named on a server's word (claim.h), and
+ *     for no other reason. Without leases, and before the first configuration, it leads if the coordination service elected it,
+ *     and has read since. When it ceases to lead, it tells all that are connected, so that they go to the one that does.
  * S11 Where leases are in force, nothing else is proposed before the configuration names this manager, nor while a member has to be
  *     removed (manage.c).
  *
@@ -50,6 +49,9 @@
 #include "cm/story.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
+
+/* A coordination service that has not answered for so long does not. */
+#define CUT_NS (2 * NS_PER_S)
 
 int cm_state_create(const struct cm_state_options *options, struct cm_state **out)
 {
@@ -184,7 +186,7 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
     const bool skipped = before && config->term > before->term + 1;
     const bool told = manage_installed(state, before) || skipped;
     warn_of_loss(state, before ? before : state->recovery.best, told);
-    leader_named(state, before);
+    leader_named(state);
     cluster_release(before);
     sort_servers(state);
 }
@@ -203,14 +205,12 @@ static void adopt(struct cm_state *state, struct cluster_config *config, uint64_
         state->version = version;
         return;
     }
-    if (config && state->config && version <= state->version)
+    if (config && state->config && version == state->version && config->term == state->config->term)
         return;
-    if (!config || (state->config && (config->cluster != state->config->cluster ||
-                                      config->term <= state->config->term))) {
-        actions_stop(
-            state, ROWAN_ECLUSTER,
-            "the stored configuration was removed or replaced by one that does not follow from "
-            "it; restore it and start the configuration manager again");
+    if (!config ||
+        (state->config && (config->cluster != state->config->cluster || version <= state->version ||
+                           config->term <= state->config->term))) {
+        actions_stop(state, ROWAN_ECLUSTER, refusal_gone_back);
         return;
     }
     if (!config->has_secret) {
@@ -222,12 +222,19 @@ static void adopt(struct cm_state *state, struct cluster_config *config, uint64_
 
 /* --- proposals --- */
 
+static void note_asked(struct cm_state *state)
+{
+    state->asked_ns = state->now_ns;
+    if (!state->unanswered_ns)
+        state->unanswered_ns = state->now_ns;
+}
+
 static void store(struct cm_state *state, struct cluster_config *config)
 {
     ASSERT(!state->storing && !state->reading && !state->proposal); /* S4 */
     state->proposal = config;
     state->storing = true;
-    state->asked_ns = state->now_ns;
+    note_asked(state);
     struct cm_action *action = actions_add(state, CM_ACTION_STORE);
     action->config = config;
     action->expected_version = state->version;
@@ -256,25 +263,11 @@ static void dismiss_waiting(struct cm_state *state)
     }
 }
 
-/* S10: most members have no lease. */
-static struct cluster_config *propose_claim(struct cm_state *state)
-{
-    if (!state->config ||
-        !claim_is_due(&state->claim, state->config, state->options.incarnation, state->now_ns))
-        return NULL;
-    struct cluster_config *config = manage_propose(state);
-    if (config) {
-        state->claim.try_ns = state->now_ns;
-        state->claim.tries += state->claim.tries < UINT8_MAX;
-    }
-    return config;
-}
-
 /* What is due to be stored; NULL: nothing. */
 static struct cluster_config *propose(struct cm_state *state)
 {
     if (!state->leads)
-        return propose_claim(state);
+        return leader_claim(state); /* S10 */
     struct cluster_config *config =
         state->config && state->config->lease_ms ? manage_propose(state) : NULL; /* S11 */
     if (config)
@@ -310,7 +303,7 @@ static void advance(struct cm_state *state)
     if (state->must_read) {
         state->must_read = false;
         state->reading = true;
-        state->asked_ns = state->now_ns;
+        note_asked(state);
         actions_add(state, CM_ACTION_READ);
         return;
     }
@@ -321,18 +314,23 @@ static void advance(struct cm_state *state)
 
 /* --- events --- */
 
+/* The coordination service has answered. */
+static void heard(struct cm_state *state)
+{
+    state->heard_ns = state->now_ns;
+    state->unanswered_ns = 0;
+}
+
 /* A read that failed is tried again at the next event, because the reason may last. */
 static void on_read(struct cm_state *state, const struct cm_event *event)
 {
     ASSERT(state->reading);
     state->reading = false;
     if (!event->error) {
+        heard(state);
         adopt(state, event->config, event->version);
-        state->cut = false;
-        if (!state->must_read) {
-            state->fresh = true;
+        if (!state->must_read && !state->stopped)
             leader_follow(state);
-        }
         return;
     }
     state->must_read = state->rests = true;
@@ -357,6 +355,8 @@ static void on_stored(struct cm_state *state, const struct cm_event *event)
     struct cluster_config *proposal = state->proposal;
     state->storing = false;
     state->proposal = NULL;
+    if (!event->error || event->error == ROWAN_EVERSION)
+        heard(state);
 
     if (!event->error) {
         take_ids(state, proposal);
@@ -422,8 +422,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                        "another server joined by this connection");
         return;
     }
-    if (state->config)
-        claim_told(&state->claim, join->server, join->without_ms, state->now_ns);
+    leader_told(state, join);
     const char *refusal = refusal_of(state, event->connection, join);
     if (refusal) {
         actions_refuse(state, event->connection, event->tag,
@@ -539,7 +538,7 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
         start_is_awaited(state) ? start_absent(state, state->waiting_for) : 0;
     state->output.registration_epoch = state->registered.epoch;
     state->output.leads = state->leads;
-    state->output.cut = state->cut;
+    state->output.cut = state->unanswered_ns && state->now_ns - state->unanswered_ns > CUT_NS;
     state->output.wake_ns = manage_wake(state);
     return &state->output;
 }

@@ -48,15 +48,18 @@ enum {
 
 struct cm_state {
     struct cm_state_options options;
-    bool started, stopped, elected;
-    bool rests; /* what this event tells may last: nothing is tried before the next one */
-    bool fresh; /* has read since it was elected last */
-    bool owed;  /* elected, and no other manager was named since: the one before has ended */
-    bool leads; /* S10 */
+    bool started, stopped;
     bool
-        cut; /* the coordination service does not answer; this manager leads on as long as it can grant */
+        elected; /* by the coordination service: that says who leads while no configuration with leases is known */
+    bool rests;           /* what this event tells may last: nothing is tried before the next one */
+    bool leads;           /* S10 */
     uint64_t granting_ns; /* when it last could */
+    uint64_t heard_ns;    /* when the coordination service last answered */
     struct claim claim;
+    uint64_t
+        stranger_term; /* of the configuration in which a server without its data was told of; 0: none */
+    uint64_t later_term, later_ns; /* a server has acted on it, and has said so then; 0: on none */
+    bool told_later;
     bool knows;     /* the stored value has been read once */
     bool must_read; /* what we know of the stored value may be old */
     bool reading, storing;
@@ -75,6 +78,8 @@ struct cm_state {
     /* By server, when a process of it that is not back said that it leaves; 0: none did. And when the last one did. */
     uint64_t goodbye_ns[CLUSTER_MAX_SERVER + 1], goodbyes_ns;
     uint64_t asked_ns; /* when the last READ or STORE was asked for */
+    uint64_t
+        unanswered_ns; /* the coordination service was asked then, and has not answered since; 0: it has */
     bool looks;        /* since the last look for members and replicas to add the clock was read */
     struct fills fills;
     struct loads loads;
@@ -137,11 +142,20 @@ void actions_configuration(struct cm_state *state, uint32_t connection, uint32_t
 /* CM_EVENT_LEADER. */
 void leader_elected(struct cm_state *state, const struct cm_event *event);
 
-/* A configuration came into force in the place of another one, or NULL, which is still valid. */
-void leader_named(struct cm_state *state, const struct cluster_config *before);
+/* A configuration came into force. */
+void leader_named(struct cm_state *state);
 
 /* The stored value was read: this manager begins to lead, leads on, or resigns. */
 void leader_follow(struct cm_state *state);
+
+/* A server has reported. */
+void leader_told(struct cm_state *state, const struct cm_join *join);
+
+/* It has acted on a later configuration than the stored one, as that was read since. */
+bool leader_is_behind(struct cm_state *state, const struct cm_join *join);
+
+/* This manager does not lead: the configuration that names it, if it should try that now (claim.h); else NULL. */
+struct cluster_config *leader_claim(struct cm_state *state);
 
 /* After manage_tick. */
 void leader_tick(struct cm_state *state);

@@ -25,7 +25,8 @@
       "a digest role takes a whole block that commit versions tell of for a damaged one")          \
     X(ANSWER_LOST, "a worker takes it that entries were confirmed for a failure")                  \
     X(HOLD_OFFSET, "a worker brings what it has found for a backup much later")                    \
-    X(NO_RECORD, "a backup has no memory for more completion records")
+    X(NO_RECORD, "a backup has no memory for more completion records")                             \
+    X(NEWS, "a server asks the manager what only a later version knows")
 
 #define FAULT_ENUM(name, text) FAULT_##name,
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/clock.h"
 #include "common/cluster/cluster.h"
 
 enum {
@@ -13,6 +14,21 @@ enum {
     MANAGERS_LIST_BYTES =
         MANAGERS_MAX * (CLUSTER_MAX_ADDRESS_BYTES + 1), /* of a list, with its 0 */
 };
+
+/* Leases without a grant after which a member goes on to the next manager, and says so there (design, section 6). */
+enum { MANAGERS_LEASES = 6 };
+
+/* A member that looks for a new manager finds it within so many leases and this: one that is stopped holds it up for three
+ * leases, or a second (server/control). */
+enum { MANAGERS_WAY_LEASES = 4 };
+#define MANAGERS_WAY_NS NS_PER_S
+
+/* What a manager that was just named may need before it grants: two leases, the removal of members that died with the one
+ * before, and a store. */
+static inline uint64_t managers_takeover_ns(uint64_t lease_ns)
+{
+    return (2 + MANAGERS_WAY_LEASES) * lease_ns + MANAGERS_WAY_NS + NS_PER_S;
+}
 
 struct managers {
     uint32_t count, current;

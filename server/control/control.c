@@ -285,7 +285,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     struct control *control = role;
     control->now_ns = now_ns;
     if (control->start_ns == 0)
-        control->start_ns = now_ns;
+        control->start_ns = control->cm_led_ns = now_ns;
     control_config_poll(control, wake_ns);
     control_lease_poll(control, wake_ns);
     control_memory_poll(control, wake_ns);
@@ -329,6 +329,7 @@ int control_create(struct server_common *common, const struct server_options *op
     control->clean = clean;
     control->roles = roles;
     control->role_count = options->workers + options->digests + 1;
+    control->join_tag = CONTROL_JOIN_TAGS;
     int error = control_open_read(control);
     if (!error)
         error = managers_parse(options->cm, &control->managers, NULL);

@@ -56,6 +56,7 @@ static void join(struct control *control)
     body.stored_term = control->stored_term;
     body.format = VERSION_CONFIGURATION_HIGHEST;
     body.without_ms = control_lease_without_ms(control);
+    body.nobody_leads = control->cm_leaderless >= control->managers.count;
     struct store_config stored;
     if (control->bring && store_config_read(control->common->pm, &stored) == 0) {
         body.stored.data = (uint8_t *)(uintptr_t)stored.bytes;
@@ -110,6 +111,10 @@ static void leave_cm(struct control *control, const char *event, int error)
     if (is_news(control, error))
         log_event(LOG_WARN, event, "error=%s address=%s reason=\"%s\"", error_name(error),
                   managers_address(&control->managers), error_sentence(error));
+    /* A host that is down answers nothing; where a process is gone the answer comes at once. */
+    const bool refused = error == ROWAN_EUNREACHABLE &&
+                         control->now_ns - control->cm_begun_ns < CONTROL_CM_AT_ONCE_NS;
+    control->cm_leaderless = refused || error == ROWAN_ENOTLEADING ? control->cm_leaderless + 1 : 0;
     control->cm_connected = false;
     control->cm_conn = NULL;
     control->cm_retry_ns = control->now_ns;
@@ -120,6 +125,7 @@ static void leave_cm(struct control *control, const char *event, int error)
 /* It has answered: it leads. */
 static void note_leader(struct control *control)
 {
+    control->cm_leaderless = 0;
     if (control->cm_leads)
         return;
     control->cm_leads = true;
@@ -142,7 +148,7 @@ static void connect_to_cm(struct control *control, uint64_t *wake_ns)
                                       .kind = FABRIC_SERVER});
         const char *address = managers_address(&control->managers);
         int error = fabric_connect(control->endpoint, address, 0, 0, &control->cm_conn);
-        control->cm_heard_ns = control->now_ns;
+        control->cm_heard_ns = control->cm_begun_ns = control->now_ns;
         if (!error)
             return;
         if (error == ROWAN_EINVALID && !control->config && !control->coming) {
@@ -237,43 +243,67 @@ static void apply_config(struct control *control, struct cluster_config *config)
         control_open_start(control, config);
 }
 
-/* A manager that is stopped keeps its connections. With leases each has to answer several times in the length of one; who has heard
- * nothing for three goes on to the next manager, and says there how long it has been without (cm/claim.h). */
-static void leave_silent_cm(struct control *control, uint64_t *wake_ns)
+/* Is the manager to answer now? It answers reports, ten a second, until one is a member; then, with leases, several renewals in
+ * the length of one. */
+static bool is_asking(const struct control *control)
 {
     const struct cluster_config *config = control_config_known(control);
-    if (!control->cm_conn || !config || !config->lease_ms)
+    return config ? config->lease_ms > 0 : control->opening != OPENING_VERIFY;
+}
+
+/* A manager that is stopped keeps its connections; one that limps says something now and then (J9). */
+static void leave_useless_cm(struct control *control, uint64_t *wake_ns)
+{
+    if (!control->cm_conn || !is_asking(control)) {
+        control->cm_heard_ns = control->now_ns;
         return;
-    const uint64_t leases_ns = CONTROL_CM_SILENT_LEASES * config->lease_ms * NS_PER_MS;
+    }
+    const struct cluster_config *config = control_config_known(control);
+    const uint64_t leases_ns = config ? CONTROL_CM_SILENT_LEASES * config->lease_ms * NS_PER_MS : 0;
     const uint64_t silent_ns =
         control->cm_heard_ns +
         (leases_ns > CONTROL_CM_SILENT_NS ? leases_ns : CONTROL_CM_SILENT_NS);
-    if (control->now_ns < silent_ns) {
-        wake_at(wake_ns, silent_ns);
+    const uint64_t patience_ns = control_lease_patience_ns(control);
+    if (control->now_ns < silent_ns && control->now_ns < patience_ns) {
+        wake_at(wake_ns, silent_ns < patience_ns ? silent_ns : patience_ns);
         return;
     }
     fabric_conn_close(control->cm_conn);
-    leave_cm(control, "cm_silent", ROWAN_ETIMEDOUT);
+    leave_cm(control, control->now_ns < silent_ns ? "cm_grants_nothing" : "cm_silent",
+             ROWAN_ETIMEDOUT);
 }
 
 void control_config_poll(struct control *control, uint64_t *wake_ns)
 {
-    leave_silent_cm(control, wake_ns);
+    leave_useless_cm(control, wake_ns);
     connect_to_cm(control, wake_ns);
     repeat_join(control, wake_ns);
 }
 
 /* --- events of the connection to the CM --- */
 
-/* A manager that does not lead is left. After ROWAN_EAGAIN the server reports again: the CM may still count connections
+/* Of a manager of another version, perhaps: said once for each that is found. */
+static void note_unknown(struct control *control, const char *what, int error)
+{
+    if (control->unknown_messages++ == 0 || is_news(control, error))
+        log_event(LOG_WARN, "cm_message_unknown", "error=%s detail=\"%s\"", error_name(error),
+                  what);
+}
+
+/* A failure is final only if it answers the last Join, or says that this process was removed or is refused: whatever else a manager
+ * cannot do, the server goes on. A manager that does not lead is left. After ROWAN_EAGAIN the server reports again: the CM may still count connections
  * whose process has ended, such as that of our last run. A server that had a configuration ends instead: another process
  * has taken its place, and this one would go on answering from old data. */
-static void apply_failure(struct control *control, const Rowan__Failure *failure)
+static void apply_failure(struct control *control, uint32_t tag, const Rowan__Failure *failure)
 {
     int error = failure->error < 0 ? failure->error : ROWAN_EREFUSED;
     if (error == ROWAN_ENOTLEADING) {
         fabric_conn_close(control->cm_conn);
         leave_cm(control, "cm_not_leading", error);
+        return;
+    }
+    if (tag != control->join_tag && error != ROWAN_EREMOVED && error != ROWAN_EREFUSED) {
+        note_unknown(control, failure->detail, error);
         return;
     }
     note_leader(control);
@@ -378,6 +408,8 @@ static void cm_message(struct control *control, const struct fabric_event *event
     int error = control_decode(event->data, event->bytes, &tag, &message);
     fabric_message_release(event->conn, event->message);
     control->cm_heard_ns = control->now_ns;
+    if (control->cm_leads)
+        control->cm_led_ns = control->now_ns;
     if (error) {
         log_event(LOG_WARN, "cm_garbage", "error=%s", error_name(error));
         return;
@@ -385,13 +417,17 @@ static void cm_message(struct control *control, const struct fabric_event *event
     if (!control->cm_connected)
         cm_log_in(control, message);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE)
-        apply_failure(control, message->failure);
+        apply_failure(control, tag, message->failure);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS)
         apply_configuration_is(control, tag, message->configuration_is);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_COMMITTED)
         control_adopt_committed(control, message->committed->term);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_LEASE_IS)
         control_lease_is(control, tag, message->lease_is);
+    else {
+        note_unknown(control, "a message that this version does not know", ROWAN_EUNSUPPORTED);
+        (void)control_failure_send(control->cm_conn, tag, ROWAN_EUNSUPPORTED);
+    }
     control_free(message);
 }
 

@@ -10,11 +10,14 @@
  *  J2  Only the manager that the newest configuration names grants, and only its time is brought back to it: so for another
  *      one this server is not present from the moment that it knows of that configuration.
  *  J3  What was granted before holds until its end: a new manager waits for that.
+ *  J9  A member that had no grant for six leases at one manager goes on to the next, whatever it hears there; one that was just
+ *      named has before that what it may need. There it says how long it has been without (cm/claim.h).
  *  J8  A server that is asked to stop serves on until its last lease is over, and renews it no more. Then it says that it
  *      leaves: the manager need not wait to find it silent, and its backups take over as in a failover. It backs shards until
  *      it is removed: so nobody waits for it. It ends when it is removed, or nobody is there to do that, or in time; and at once
  *      when it is granted a lease nevertheless: an older manager does not know of that, and finds it silent the sooner.
  */
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/control/control_state.h"
 
@@ -87,6 +90,9 @@ static void renew(struct control *control, const struct cluster_config *config)
     lease->renew_ns = control->now_ns + lease_length_ns(config) / LEASE_RENEW;
     body.leaves = lease->leaves_ns > 0;
     (void)control_message_send(control->cm_conn, lease->tag, &CONTROL_MESSAGE(RENEW, renew, &body));
+    if (FAULT(NEWS))
+        (void)control_message_send(control->cm_conn, lease->tag,
+                                   &(Rowan__ControlMessage)ROWAN__CONTROL_MESSAGE__INIT);
 }
 
 /* J8. Is it still to be waited for? */
@@ -132,6 +138,10 @@ void control_lease_poll(struct control *control, uint64_t *wake_ns)
         return;
     if (!config)
         return;
+    if (config->manager != control->lease.named) {
+        control->lease.named = config->manager;
+        control->lease.named_ns = control->now_ns;
+    }
     const bool has_leases = config->lease_ms > 0;
     if (has_leases == (granted_until_ns(control) == UINT64_MAX))
         set_until(control, has_leases ? 0 : UINT64_MAX);
@@ -145,11 +155,28 @@ void control_lease_poll(struct control *control, uint64_t *wake_ns)
     wake_at(wake_ns, control->lease.renew_ns);
 }
 
+static uint64_t latest(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 uint64_t control_lease_without_ms(const struct control *control)
 {
-    if (control_config_known(control) && control->now_ns < granted_until_ns(control))
-        return 0;
-    return (control->now_ns - control->lease.since_ns) / NS_PER_MS;
+    const uint64_t since_ns = control->config
+                                  ? latest(control->lease.grant_ns, control->lease.named_ns)
+                                  : control->cm_led_ns;
+    return (control->now_ns - since_ns) / NS_PER_MS;
+}
+
+uint64_t control_lease_patience_ns(const struct control *control)
+{
+    const struct cluster_config *config = control->config ? control_config_known(control) : NULL;
+    if (!config || !config->lease_ms || control->lease.leaves_ns)
+        return WAKE_NEVER;
+    const uint64_t lease_ns = lease_length_ns(config);
+    return MANAGERS_LEASES * lease_ns +
+           latest(latest(control->cm_begun_ns, control->lease.grant_ns),
+                  control->lease.named_ns + managers_takeover_ns(lease_ns));
 }
 
 uint64_t control_lease_left_ms(const struct control *control)
@@ -172,6 +199,7 @@ void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseI
         server_end(control->common);
     if (!is->granted || lease->leaves_ns || lease->tag - tag >= LEASE_RENEWALS)
         return;
+    lease->grant_ns = control->now_ns;
     const uint64_t granted_ns = lease->sent_ns[tag % LEASE_RENEWALS] +
                                 lease_length_ns(config) / LEASE_PARTS * LEASE_PARTS_HERE;
     if (granted_ns > granted_until_ns(control))

@@ -134,7 +134,7 @@ static void report(struct control *control)
 void control_load_poll(struct control *control, uint64_t *wake_ns)
 {
     if (!control->shards || !control->zone || control->config->lease_ms == 0 ||
-        !control->cm_connected || !control->cm_leads || control_lease_without_ms(control) > 0)
+        !control->cm_connected || !control->cm_leads || control_lease_left_ms(control) == 0)
         return;
     struct control_load *load = &control->load;
     if (control->now_ns >= load->told_ns + LOAD_EVERY_NS)

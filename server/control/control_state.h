@@ -11,6 +11,9 @@
 #include "server/store/verify.h"
 #include "server/worker/worker_state.h"
 
+/* No other request has one as high: so a Failure shows whether it answers a Join. */
+#define CONTROL_JOIN_TAGS (UINT32_C(1) << 31)
+
 enum {
     CONTROL_EVENTS = 64,
     CONTROL_MAX_LINKS = 4096,
@@ -23,7 +26,8 @@ enum {
 };
 
 #define CONTROL_CM_RETRY_NS   (100 * NS_PER_MS)
-#define CONTROL_CM_SILENT_NS  NS_PER_S /* at least; see leave_silent_cm */
+#define CONTROL_CM_SILENT_NS  NS_PER_S /* at least; see leave_useless_cm */
+#define CONTROL_CM_AT_ONCE_NS (100 * NS_PER_MS)
 #define CONTROL_JOIN_AGAIN_NS (100 * NS_PER_MS)
 
 /* A passive connection: a peer's worker, a client, a tool. */
@@ -61,6 +65,9 @@ struct lease {
     bool left;         /* and its last lease is over: the manager is told */
     uint32_t left_tag; /* by the renewal of this tag, and later ones */
     uint64_t since_ns; /* that is so */
+    uint64_t named,
+        named_ns; /* the manager that the newest configuration names, and since when that is known */
+    uint64_t grant_ns; /* when the last grant came */
 };
 
 /* As of the last report. */
@@ -150,9 +157,13 @@ struct control {
     struct fabric_conn *cm_conn; /* NULL: not connected and not trying */
     bool cm_connected;           /* and logged in, where there is a key */
     struct login_try cm_login;
-    bool cm_leads;     /* as it has shown by an answer on this connection */
+    bool cm_leads;        /* as it has shown by an answer on this connection */
+    uint64_t cm_led_ns;   /* when one that leads last said something, or the server began */
+    uint64_t cm_begun_ns; /* the connection, or the attempt */
+    uint32_t
+        cm_leaderless; /* managers in a row, the last ones, that refused the connection at once or do not lead */
     bool joined;       /* the CM has answered the newest report with a configuration */
-    uint32_t join_tag; /* of the last Join; 0: none. What nobody asked for has tag 0, too */
+    uint32_t join_tag; /* of the last Join, if it is above CONTROL_JOIN_TAGS */
     uint32_t new_tag;  /* of the first Join on this connection that reports the present state */
     uint64_t registration_epoch; /* the last that the CM told on this connection; 0: none */
     uint64_t join_again_ns;
@@ -228,6 +239,7 @@ struct control {
     } links;
     uint32_t link_count;
     uint64_t refused_logins, refused_requests; /* here; workers count their own */
+    uint64_t unknown_messages;                 /* of managers, or that one did not know */
     uint32_t refusal_count;                    /* of all links */
     /* control_status.c: the status, as Prometheus was told last. */
     struct counter image[sizeof(Rowan__ServerStatus) / sizeof(uint64_t)];
@@ -352,8 +364,10 @@ void control_adopt_close(struct control *control);
 
 /* Renews; raises `lease_ns` of the server by what the manager grants. */
 void control_lease_poll(struct control *control, uint64_t *wake_ns);
-/* How long this server has had no lease; 0: it has one. */
+/* As Join.without_ms. */
 uint64_t control_lease_without_ms(const struct control *control);
+/* J9: until then the present manager has time to grant a lease; WAKE_NEVER: none is asked for. */
+uint64_t control_lease_patience_ns(const struct control *control);
 /* How much of it is left; 0: there is none, or leases are off. */
 uint64_t control_lease_left_ms(const struct control *control);
 void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseIs *is);

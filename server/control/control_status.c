@@ -149,6 +149,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     status->lease_left_ms = control_lease_left_ms(control);
     status->refused_logins = control->refused_logins;
     status->refused_requests = control->refused_requests;
+    status->unknown_messages = control->unknown_messages;
     fill_counts(control, status);
     fill_shards(control, status);
     status->serves = control_serves(control);
@@ -273,6 +274,9 @@ static const struct metric status_metrics[] = {
     COUNTER("rowan_memory_refused_total",
             "Requests for memory that the system refused this process.", memory_refused),
     ROW("rowan_refused_total", REFUSED, "what=\"request\"", METRIC_COUNTER, refused_requests, 0),
+    ROW("rowan_unknown_messages_total",
+        "Messages between this server and a manager that one of them did not know.", "",
+        METRIC_COUNTER, unknown_messages, 0),
 };
 
 void control_status_open(struct control *control)

@@ -146,6 +146,48 @@ static void look_at_changes(struct checks *checks, const struct cluster_config *
 
 /* What the coordination service holds by now. A term that is skipped here was acted on by nobody: whoever stores one
  * hears of it in a later round. */
+/* --- managers --- */
+
+enum { WORD_LEASES = 2, LIMP_LEASES = 40 };
+#define WORD_NS                                                                                    \
+    (4 * NS_PER_S) /* from what a server says to what a manager stores for it, at most */
+#define LIMP_NS (6 * NS_PER_S)
+
+/* Who has a lease, and who may say that it gets none: it has not had any for two leases, starts, or is down and has said so. */
+static void look_at_leases(struct checks *checks)
+{
+    const struct sim_cluster *cluster = checks->cluster;
+    const uint64_t now_ns = cluster->clock.now_ns, lease_ns = cluster->options.lease_ms * NS_PER_MS;
+    for (uint32_t i = 0; lease_ns && i < cluster->options.servers; i++) {
+        const struct control *control = checks_control(checks, i);
+        const uint64_t its_ns = sim_process_now_ns(&cluster->servers[i].process, now_ns);
+        if (!control || !control->config ||
+            its_ns >= control->lease.grant_ns + WORD_LEASES * lease_ns)
+            checks->without_ns[i] = now_ns;
+        if (control &&
+            its_ns < atomic_load_explicit(&control->common->lease_ns, memory_order_relaxed))
+            checks->leased_ns = now_ns;
+    }
+    const uint64_t since_ns =
+        cluster->limps_ns > checks->leased_ns ? cluster->limps_ns : checks->leased_ns;
+    if (cluster->limps_ns && now_ns > since_ns + LIMP_LEASES * lease_ns + LIMP_NS)
+        failure_set(checks->failure, FAILURE_LIVENESS, "managers", now_ns, JOURNAL_NO_KEY,
+                    JOURNAL_NO_SHARD, "the CM limps, and nobody goes over to the rival");
+}
+
+/* Another manager is named because some server has said that it gets no lease, and for no other reason. */
+static void look_at_manager(struct checks *checks, const struct cluster_config *config)
+{
+    const uint64_t now_ns = checks->cluster->clock.now_ns;
+    bool said = !checks->config || config->manager == checks->config->manager;
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++)
+        said = said || now_ns - checks->without_ns[i] <= WORD_NS;
+    if (!said)
+        checks_fail(checks, "managers", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
+                    "term %lu names another manager, and every server had its grants",
+                    config->term);
+}
+
 static void look_at_registry(struct checks *checks)
 {
     const void *value;
@@ -168,6 +210,7 @@ static void look_at_registry(struct checks *checks)
     if (checks->term_count == checks->term_room)
         checks->terms = checks_grow(checks->terms, &checks->term_room, sizeof *checks->terms);
     checks->terms[checks->term_count++] = config->term;
+    look_at_manager(checks, config);
     checks_loss_config(checks, config);
     checks_split_config(checks, config);
     look_at_changes(checks, config);
@@ -337,6 +380,7 @@ void checks_step(struct checks *checks)
 {
     checks->rounds++;
     look_at_sleepers(checks);
+    look_at_leases(checks);
     look_at_registry(checks);
     look_at_processes(checks);
     look_at_owners(checks);

@@ -148,6 +148,9 @@ struct checks {
     /* Of the same replica: the last epoch in which it filled. What was written in that was sent to it, too. */
     uint32_t copied_epochs[SIM_MAX_SERVERS][UINT16_MAX + 1];
 
+    uint64_t
+        without_ns[SIM_MAX_SERVERS]; /* when the server was last without a grant for two leases */
+    uint64_t leased_ns;              /* when any server last had a lease */
     uint64_t registry_version;
     struct cluster_config *config; /* the last that was stored; NULL: none */
     struct entry_format format;    /* its */

@@ -412,7 +412,8 @@ void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
     struct server_options server_options = {.server = number,
                                             .incarnation = server->incarnation,
                                             .clock = &server->process.clock,
-                                            .cm = MANAGERS,
+                                            .cm = options->stranger ? CM_ADDRESS ",sim:nobody"
+                                                                    : MANAGERS,
                                             .address = server->process.address,
                                             .workers = options->workers,
                                             .digests = options->digests,

@@ -65,6 +65,8 @@ struct sim_cluster_options {
     uint32_t lease_ms;                /* of servers; 0: none, and servers that end are waited for */
     uint32_t start_wait_ms,
         goodbye_wait_ms; /* the manager's settings of these names, with leases */
+    bool
+        stranger; /* servers do not know the rival's address, but another one, at which there is nobody */
     uint32_t
         heat_us; /* 0; a busy poll of a worker or digest role takes so long, so that shards move by
                          their load; up to 8 times as long at some servers for some seconds */
@@ -147,6 +149,8 @@ struct sim_sleeper {
 };
 
 struct sim_cluster {
+    uint64_t
+        limps_ns; /* since then the CM limps, and nothing else is amiss: the rival should be named; 0: it does not */
     struct sim_cluster_options options; /* with the defaults filled in */
     struct sim_clock clock;
     struct random random; /* of the order of polls */

@@ -63,9 +63,8 @@ static const char *name_of(const struct nemesis *nemesis, uint32_t process)
 
 /* --- spells --- */
 
-/* 0: as long as drawn. */
-static struct spell *spell_begin_for(struct nemesis *nemesis, enum nemesis_fault fault,
-                                     uint64_t length_ns)
+struct spell *nemesis_spell_begin(struct nemesis *nemesis, enum nemesis_fault fault,
+                                  uint64_t length_ns)
 {
     ASSERT(nemesis->spell_count < MAX_SPELLS);
     struct spell *spell = &nemesis->spells[nemesis->spell_count++];
@@ -76,7 +75,7 @@ static struct spell *spell_begin_for(struct nemesis *nemesis, enum nemesis_fault
 
 static struct spell *spell_begin(struct nemesis *nemesis, enum nemesis_fault fault)
 {
-    return spell_begin_for(nemesis, fault, 0);
+    return nemesis_spell_begin(nemesis, fault, 0);
 }
 
 static bool has_fault(const struct nemesis *nemesis, enum nemesis_fault fault)
@@ -169,7 +168,7 @@ static void spell_end(struct nemesis *nemesis, struct spell *spell)
         sim_cluster_stop(cluster, process, false);
         return;
     case NEMESIS_SLOW:
-        process->slow_ns = 0;
+        process->slow_ns = cluster->limps_ns = 0;
         what = "is as fast as before";
         break;
     case NEMESIS_DRY:
@@ -284,7 +283,7 @@ void nemesis_stall(struct nemesis *nemesis, uint32_t a, uint32_t b, uint64_t len
 {
     if (nemesis->spell_count == MAX_SPELLS)
         return;
-    struct spell *spell = spell_begin_for(nemesis, NEMESIS_STALL, length_ns);
+    struct spell *spell = nemesis_spell_begin(nemesis, NEMESIS_STALL, length_ns);
     spell->process = a;
     sim_network_stall(nemesis->cluster->network, sim_cluster_process(nemesis->cluster, a)->address,
                       sim_cluster_process(nemesis->cluster, b)->address,
@@ -307,7 +306,7 @@ bool nemesis_stop(struct nemesis *nemesis, uint32_t process, uint64_t length_ns)
     if (nemesis->spell_count == MAX_SPELLS || !nemesis_is_up(nemesis, process) ||
         nemesis_process(nemesis, process)->stopped)
         return false;
-    spell_begin_for(nemesis, NEMESIS_STOP, length_ns)->process = process;
+    nemesis_spell_begin(nemesis, NEMESIS_STOP, length_ns)->process = process;
     sim_cluster_stop(nemesis->cluster, nemesis_process(nemesis, process), true);
     return true;
 }
@@ -341,6 +340,8 @@ static bool begin_slow(struct nemesis *nemesis)
     struct sim_process *process = sim_cluster_process(nemesis->cluster, index);
     if (process->slow_ns)
         return false;
+    if (nemesis->options.lease_ns && index == nemesis_cm(nemesis) && nemesis_limp(nemesis, process))
+        return true;
     struct spell *spell = spell_begin(nemesis, NEMESIS_SLOW);
     spell->process = index;
     process->slow_ns = 1 + nemesis_below(nemesis, SLOW_NS >> nemesis_below(nemesis, 8));
@@ -393,7 +394,7 @@ static bool begin_dry(struct nemesis *nemesis)
         return false;
     if (leases)
         length_ns += draw_leases(nemesis, 12);
-    struct spell *spell = spell_begin_for(nemesis, NEMESIS_DRY, length_ns);
+    struct spell *spell = nemesis_spell_begin(nemesis, NEMESIS_DRY, length_ns);
     spell->process = index;
     spell->role = role;
     server->late[role].every_ns = DRY_MIN_NS + nemesis_below(nemesis, length_ns);
@@ -428,15 +429,6 @@ static bool begin_coord(struct nemesis *nemesis, enum nemesis_fault fault)
                  "for %lu ms: %s", milliseconds(nemesis, spell),
                  fault == NEMESIS_COORD_PART ? "does not reach the coordination service"
                                              : "the coordination service loses replies");
-    return true;
-}
-
-static bool begin_rival(struct nemesis *nemesis, uint64_t length_ns)
-{
-    if (nemesis->cluster->rival.cm || nemesis->spell_count == MAX_SPELLS)
-        return false;
-    spell_begin_for(nemesis, NEMESIS_RIVAL, length_ns)->process = nemesis_rival(nemesis);
-    sim_cluster_start_rival(nemesis->cluster);
     return true;
 }
 
@@ -486,7 +478,7 @@ static bool begin_split(struct nemesis *nemesis)
         length_ns += 3 * nemesis->options.lease_ns;
     if (managed && nemesis_one_in(nemesis, 2)) /* a new manager gives its members more time */
         length_ns += 2 * NS_PER_S + nemesis_below(nemesis, NS_PER_S);
-    struct spell *spell = spell_begin_for(nemesis, NEMESIS_SPLIT, length_ns);
+    struct spell *spell = nemesis_spell_begin(nemesis, NEMESIS_SPLIT, length_ns);
     spell->process = (uint32_t)__builtin_ctz(side);
     spell->from = side;
     spell->to = all & ~side;
@@ -499,7 +491,7 @@ static bool begin_split(struct nemesis *nemesis)
                  names_of(nemesis, spell->from, from, sizeof from),
                  spell->coord ? ", nor the coordination service" : "");
     if (managed)
-        (void)begin_rival(nemesis, length_ns + draw_leases(nemesis, 12));
+        (void)nemesis_rival_begins(nemesis, length_ns + draw_leases(nemesis, 12));
     if (!nemesis_one_in(nemesis, 4))
         stop_some(nemesis, side, length_ns);
     if (nemesis_one_in(nemesis, 2)) /* nothing else comes meanwhile */
@@ -582,7 +574,7 @@ bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
     case NEMESIS_DRY:
         return begin_dry(nemesis);
     case NEMESIS_RIVAL:
-        return begin_rival(nemesis, 0);
+        return nemesis_rival_begins(nemesis, 0);
     case NEMESIS_SPLIT:
         return begin_split(nemesis);
     case NEMESIS_KILL_CLIENT:

@@ -144,6 +144,14 @@ bool nemesis_stop(struct nemesis *nemesis, uint32_t process, uint64_t length_ns)
 /* The stored configuration, to be released; NULL: there is none. */
 struct cluster_config *nemesis_stored_config(const struct nemesis *nemesis);
 
+/* Without process yet; `length_ns` 0: as long as drawn. There is space for it. */
+struct spell *nemesis_spell_begin(struct nemesis *nemesis, enum nemesis_fault fault,
+                                  uint64_t length_ns);
+
+/* NEMESIS_RIVAL; and a CM that limps while there is one. False if it cannot be now. */
+bool nemesis_rival_begins(struct nemesis *nemesis, uint64_t length_ns);
+bool nemesis_limp(struct nemesis *nemesis, struct sim_process *process);
+
 /* Planned changes; false if there were none. */
 bool nemesis_plan(struct nemesis *nemesis);
 

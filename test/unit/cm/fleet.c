@@ -283,6 +283,15 @@ void fleet_hear(struct fleet *fleet, uint32_t manager)
     check_serving(fleet);
 }
 
+void fleet_skip(struct fleet *fleet, uint64_t ns)
+{
+    fleet->true_ns += ns;
+    for (uint32_t i = 0; i < WORLD_MANAGERS; i++) {
+        if (!fleet->managers[i]->stopped)
+            world_round(fleet->managers[i], clock_of(fleet, i));
+    }
+}
+
 void fleet_pass(struct fleet *fleet, bool calm)
 {
     uint64_t most_ns = LEASE_NS / 50;

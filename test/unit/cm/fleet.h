@@ -60,6 +60,9 @@ void fleet_manager(struct fleet *fleet, uint32_t manager);
 /* Time passes. If `calm`, little and every manager looks at its clock; else some do not for long. */
 void fleet_pass(struct fleet *fleet, bool calm);
 
+/* Much time passes, and every manager looks at its clock. */
+void fleet_skip(struct fleet *fleet, uint64_t ns);
+
 /* Everybody reaches every manager. */
 void fleet_heal(struct fleet *fleet);
 

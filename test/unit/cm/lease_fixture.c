@@ -22,10 +22,24 @@ struct world *standby(uint64_t incarnation, uint64_t now_ns)
     return world;
 }
 
+void say_without(struct world *world, uint32_t server, uint64_t without_ns, bool nobody_leads)
+{
+    struct cm_join join = world_join_of(server);
+    join.known_term = term(world);
+    join.named = join.formatted = true;
+    join.without_ms = without_ns / NS_PER_MS;
+    join.nobody_leads = nobody_leads;
+    world_join(world, server, 5, &join);
+}
+
 struct world *manager_at(uint64_t incarnation, uint64_t now_ns)
 {
     struct world *world = standby(incarnation, now_ns);
-    world_elect(world);
+    if (world_stored())
+        say_without(world, 1, 3 * LONGEST, true);
+    else
+        world_lead(world, true);
+    world_settle(world);
     return world;
 }
 

@@ -17,7 +17,10 @@ extern struct world_renewal last[SERVERS + 1]; /* what each member brings back *
 /* Three servers and replicas. */
 struct cm_state_options options_of(uint64_t manager);
 struct world *standby(uint64_t incarnation, uint64_t now_ns); /* knows the cluster, does not lead */
-struct world *manager_at(uint64_t incarnation, uint64_t now_ns);
+struct world *manager_at(uint64_t incarnation, uint64_t now_ns); /* it leads */
+
+/* A member says for how long it has had no grant, and whether nobody leads at any address that it knows. */
+void say_without(struct world *world, uint32_t server, uint64_t without_ns, bool nobody_leads);
 
 /* A new cluster, its configuration of term 1 in force; and one that is committed: nothing sent is remembered. */
 struct world *cluster(void);

@@ -6,7 +6,7 @@
 #include "test/lib/unit.h"
 #include "test/unit/cm/lease_fixture.h"
 
-#define WAY (6 * LONGEST + LEASE_FIRST_WORD_NS) /* what members get to find a new manager */
+#define WAY managers_takeover_ns(LONGEST) /* what a new manager may need before it grants */
 
 TEST(without_leases_nothing_is_granted_removed_or_committed)
 {
@@ -209,9 +209,9 @@ TEST(a_member_that_never_comes_has_some_time_longer)
 {
     struct world *world = cluster();
     const uint64_t since = world->now_ns;
-    run(world, FIRST_TWO, since + 6 * LEASE + LEASE_FIRST_WORD_NS - 1);
+    run(world, FIRST_TWO, since + lease_first_word_ns(LEASE) - 1);
     assert_int_equal(term(world), 1);
-    run(world, FIRST_TWO, since + 6 * LEASE + LEASE_FIRST_WORD_NS);
+    run(world, FIRST_TWO, since + lease_first_word_ns(LEASE));
     world_settle(world);
     assert_int_equal(term(world), 2);
 }
@@ -220,12 +220,12 @@ TEST(a_member_that_never_comes_has_some_time_longer)
 TEST(a_manager_without_coordination_leads_while_all_members_are_there)
 {
     struct world *world = committed_cluster();
-    world_lead(world, false);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 600; i++) {
         world_round(world, world->now_ns + LEASE / 4);
         for (uint32_t server = 1; server <= SERVERS; server++)
             assert_true(renew(world, server));
     }
+    assert_true(world->reading); /* it looks now and then */
     world_round(world, world->now_ns + 6 * LONGEST);
     assert_int_equal(world_last(world, 1)->kind, CM_ACTION_LEASE);
     world_round(world, world->now_ns + LONGEST);
@@ -235,14 +235,16 @@ TEST(a_manager_without_coordination_leads_while_all_members_are_there)
 TEST(a_manager_that_leads_again_gives_all_time_to_come_back)
 {
     struct world *world = committed_cluster();
-    world_lead(world, false);
-    world_round(world, world->now_ns + 10 * LEASE);
-    world_lead(world, true);
-    world_settle(world);
+    world_round(world, world->now_ns + 4 * LEASE);
+    assert_true(world->reading);
+    world_round(world, world->now_ns + 4 * LEASE);
+    assert_failure(world_last(world, 1), ROWAN_ENOTLEADING, "leads");
+    assert_true(term(world) == 1);
+    world_settle(world); /* it is still named */
     struct cm_join join = world_join_of(1);
     world_join(world, 1, 1, &join);
     const uint64_t since = world->now_ns;
-    run(world, 1u << 1, since + 6 * LEASE + LEASE_FIRST_WORD_NS - 1);
+    run(world, 1u << 1, since + lease_first_word_ns(LEASE) - 1);
     assert_int_equal(term(world), 1);
 }
 
@@ -387,34 +389,20 @@ TEST(another_manager_stores_its_name_before_it_does_anything_else)
     assert_failure(world_last(old, 1), ROWAN_ENOTLEADING, "leads");
 }
 
-static void say_without(struct world *world, uint32_t server, uint64_t without_ns)
-{
-    struct cm_join join = world_join_of(server);
-    join.without_ms = without_ns / NS_PER_MS;
-    world_join(world, server, 5, &join);
-}
-
-TEST(a_manager_that_is_not_elected_is_named_when_most_members_have_had_no_lease_for_long)
+TEST(a_manager_is_named_on_the_word_of_one_member_that_has_had_no_grant_for_six_leases)
 {
     struct world *old = committed_cluster();
     struct world *world = standby(7003, old->now_ns);
-    const uint64_t long_ns = WAY + LONGEST; /* with all that may be drawn */
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        say_without(world, server, long_ns);
-    assert_false(world->storing); /* that one has managed for a moment only */
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        say_without(world, server, 0);
-    world_round(world, world->now_ns + long_ns);
-    say_without(world, 1, long_ns);
-    say_without(world, 2, 5 * LONGEST);
-    say_without(world, 3, 0);
+    world_round(world, world->now_ns + WAY);
+    say_without(world, 1, 0, false);
+    say_without(world, 2, 6 * LONGEST - NS_PER_MS, false);
     assert_false(world->storing);
-    assert_failure(world_last(world, 1), ROWAN_ENOTLEADING, "leads");
-    say_without(world, 2, long_ns);
+    assert_failure(world_last(world, 2), ROWAN_ENOTLEADING, "leads");
+    say_without(world, 2, 6 * LONGEST + LONGEST / 4, false); /* with all that may be drawn */
     assert_true(world->storing);
     world_settle(world);
     assert_int_equal(world_stored()->manager, 7003);
-    say_without(world, 1, long_ns);
+    say_without(world, 1, 0, false);
     assert_configuration(world_last(world, 1), 5, 2, true);
 
     world_step(old, &(struct cm_event){.kind = CM_EVENT_CHANGED});
@@ -423,31 +411,118 @@ TEST(a_manager_that_is_not_elected_is_named_when_most_members_have_had_no_lease_
     assert_failure(world_last(old, 1), ROWAN_ENOTLEADING, "leads");
 }
 
+TEST(where_nobody_leads_at_any_address_two_leases_are_enough)
+{
+    struct world *old = committed_cluster();
+    struct world *world = standby(7003, old->now_ns);
+    say_without(world, 2, 2 * LONGEST - NS_PER_MS, true);
+    assert_false(world->storing);
+    say_without(world, 2, 2 * LONGEST + LONGEST / 4, true);
+    assert_true(world->storing);
+}
+
+/* Nobody else than who wants a lease of this cluster can tell that it gets none. */
+TEST(no_election_names_a_manager_nor_does_a_stranger)
+{
+    struct world *old = committed_cluster();
+    struct world *world = standby(7003, old->now_ns + NS_PER_S);
+    world_format_all(old, SERVERS);
+    world_have_clients(old);
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(world);
+    for (int i = 0; i < 3; i++) {
+        world_lead(world, i % 2 == 0);
+        world_settle(world);
+    }
+    struct cm_join join = world_join_of(2);
+    join.incarnation++;
+    join.without_ms = 900;
+    join.nobody_leads = true;
+    world_join(world, 2, 5, &join); /* of another cluster, or its PM is lost */
+    assert_non_null(strstr(world_warning(world, "stranger"), "a path of its own"));
+    join.data_cluster = 12345;
+    world_join(world, 2, 5, &join);
+    assert_failure(world_last(world, 2), ROWAN_EREFUSED, "holds data of cluster");
+    join.data_cluster = 0;
+    join.named = true; /* it was removed */
+    world_join(world, 2, 5, &join);
+    assert_int_equal(world_stored()->manager, 7001);
+
+    join.data_cluster = world_stored()->cluster;
+    join.named = false; /* it starts */
+    world_join(world, 2, 5, &join);
+    assert_true(world->storing);
+}
+
+TEST(a_reconnect_of_the_coordination_service_changes_nothing)
+{
+    struct world *old = committed_cluster();
+    struct world *world = standby(7003, old->now_ns);
+    for (int i = 0; i < 3; i++) {
+        world_lead(old, false);
+        world_lead(world, true);
+        world_settle(world);
+        world_lead(world, false);
+        world_lead(old, true);
+        world_settle(old);
+        assert_int_equal(run(old, ALL, old->now_ns + LEASE), ALL);
+    }
+    assert_int_equal(world_stored()->term, 1);
+}
+
 /* The second manager waits for a member that died with the first one: nobody has a lease meanwhile. */
 TEST(a_new_manager_is_not_deposed_for_what_members_said_on_their_way_to_it)
 {
     struct world *old = committed_cluster();
     struct world *world = standby(7003, old->now_ns);
     world_round(world, world->now_ns + WAY);
-    for (uint32_t server = 1; server <= 2; server++)
-        say_without(world, server, 0);
     (void)manager_at(7002, world->now_ns);
-    for (uint32_t server = 1; server <= 2; server++)
-        say_without(world, server, 5 * LONGEST);
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_settle(world);
     const uint64_t changed_ns = world->now_ns;
-    for (uint64_t passed_ns = 0; passed_ns < WAY - 1; passed_ns += LEASE / 4)
+    for (uint64_t passed_ns = 0; passed_ns < WAY + 6 * LONGEST; passed_ns += LEASE / 4) {
         world_round(world, changed_ns + passed_ns);
-    world_round(world, changed_ns + WAY - 1);
-    for (uint32_t server = 1; server <= 2; server++)
-        say_without(world, server, WAY);
-    world_round(world, changed_ns + WAY + LONGEST);
+        say_without(world, 1, passed_ns, false);
+        assert_false(world->storing);
+    }
+    world_round(world, changed_ns + WAY + 6 * LONGEST + LONGEST / 4);
+    say_without(world, 2, 0, false);
+    assert_true(world->storing); /* by the last word of the first */
+}
+
+TEST(who_has_found_a_manager_again_speaks_against_nobody)
+{
+    struct world *old = committed_cluster();
+    struct world *world = standby(7003, old->now_ns);
+    world_round(world, world->now_ns + WAY);
+    say_without(world, 1, 6 * LONGEST - NS_PER_MS, false);
+    world_round(world, world->now_ns + 2 * LONGEST);
+    world_get(world, 20, 5, 0);
     assert_false(world->storing);
-    say_without(world, 1, 2 * WAY); /* it is not there any more, either */
-    assert_false(world->storing);
-    say_without(world, 2, 2 * WAY);
-    assert_true(world->storing);
+}
+
+/* Each one's try may be in vain, as the members reach neither for long. */
+TEST(tries_grow_rarer_until_something_is_committed)
+{
+    struct world *old = committed_cluster();
+    struct world *world = standby(7003, old->now_ns);
+    uint64_t last_ns = world->now_ns, longest_ns = 0;
+    for (int tries = 0; tries < 12;) {
+        world_round(world, world->now_ns + LEASE / 4);
+        say_without(world, 1, 3600 * NS_PER_S, true);
+        world_forget(world);
+        if (world->reading)
+            world_answer_read(world, ROWAN_OK);
+        if (!world->storing)
+            continue;
+        world_answer_store(world, WORLD_ERROR);
+        world_settle(world);
+        if (world->now_ns - last_ns > longest_ns)
+            longest_ns = world->now_ns - last_ns;
+        last_ns = world->now_ns;
+        tries++;
+    }
+    assert_true(longest_ns > 5 * LONGEST);
 }
 
 /* Two servers, one replica each: what is silent holds the last one of its shards. */

@@ -4,6 +4,7 @@
  * managers. In half of the seeds there are leases, and fleet.c has the servers' part in time. world.c checks each message; then all goes well for a while,
  * and everybody must get what was asked for. ROWAN_SEED=N runs one seed. */
 #include "cm/loads.h"
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "test/lib/unit.h"
@@ -195,7 +196,9 @@ static void ask(struct run *run, struct world *world, uint32_t connection)
         if (connection <= SERVERS && chance(run, 10))
             restart_server(run, connection);
     } else if (connection <= SERVERS && chance(run, 60)) {
-        run->joins[connection].without_ms = chance(run, 50) ? 0 : 60000;
+        const bool calm = run->step % 1000 > 200 && run->step % 1000 < 700;
+        run->joins[connection].without_ms = calm || chance(run, 50) ? 0 : 60000;
+        run->joins[connection].nobody_leads = chance(run, 30);
         world_join(world, connection, tag, &run->joins[connection]);
     } else if (run->replicas == 3 && run->lease_ms && connection <= SERVERS && chance(run, 20)) {
         tell_load(run, world, connection);
@@ -247,6 +250,25 @@ static void one_step(struct run *run)
     }
 }
 
+/* Servers say that nobody leads, until that manager has believed it. */
+static void name(struct run *run, uint32_t manager)
+{
+    struct world *world = run->managers[manager];
+    for (int i = 0; i < 100 && run->lease_ms && !world->stopped; i++) {
+        const struct cluster_config *config = cm_state_config(world->state);
+        if (!config || config->manager == world->manager)
+            return;
+        fleet_skip(&run->fleet, FLEET_LEASE_MS * NS_PER_MS);
+        for (uint32_t c = 1; c <= SERVERS && !world->stopped; c++) {
+            struct cm_join join = run->joins[c];
+            join.without_ms = 60000;
+            join.nobody_leads = true;
+            world_join(world, c, 4, &join);
+            world_settle(world);
+        }
+    }
+}
+
 static void elect(struct run *run, uint32_t manager)
 {
     for (uint32_t i = 0; i < WORLD_MANAGERS; i++)
@@ -257,6 +279,7 @@ static void elect(struct run *run, uint32_t manager)
         world_settle(run->managers[manager]);
         lead(run, manager, true);
         world_settle(run->managers[manager]);
+        name(run, manager);
     } while (stopped_rightly(run, run->managers[manager]));
 }
 
@@ -338,6 +361,16 @@ static void give_up(struct run *run, struct world *world)
         (struct cm_plan){.kind = CM_PLAN_GIVE_UP, .server = config->members[at].server, .to = 1});
 }
 
+/* All members are kept, and none brings data: there is nothing to come back to. */
+static bool all_lost(const struct run *run, const struct cluster_config *config)
+{
+    bool lost = true;
+    for (uint32_t i = 0; i < config->member_count; i++)
+        lost = lost && config->members[i].kept &&
+               run->joins[config->members[i].server].data_cluster == 0;
+    return lost;
+}
+
 /* Then what is in force is committed before long; and with time all servers are members, and all shards have their replicas. */
 static void check_commit(struct run *run)
 {
@@ -363,6 +396,8 @@ static void check_commit(struct run *run)
         }
     }
     const struct cluster_config *config = cm_state_config(world->state);
+    if (all_lost(run, config))
+        return;
     assert_int_equal(run->fleet.committed, config->term);
     assert_int_equal(config->member_count, SERVERS);
     assert_int_equal(config->shard_count, config->served_count);

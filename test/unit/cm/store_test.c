@@ -294,6 +294,38 @@ TEST(a_configuration_that_vanished_stops_the_manager)
     assert_int_equal(world->stop_error, ROWAN_ECLUSTER);
 }
 
+/* From a backup, say: the next compare-and-set would be in vain for ever. */
+TEST(a_value_that_goes_back_stops_the_manager_with_what_to_do)
+{
+    struct world *world = world_cluster(world_store, 3);
+    world_have_clients(world);
+    struct cluster_config *before = world_store->history[1];
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_READ, .version = 1, .config = before});
+    assert_true(world->stopped);
+    assert_int_equal(world->stop_error, ROWAN_ECLUSTER);
+    assert_non_null(strstr(world->stop_detail, "--recover"));
+}
+
+/* As nobody serves by what is stored: servers that run know better, and those that start have kept it. */
+TEST(a_start_on_an_old_value_is_said_and_starts_nothing)
+{
+    struct world *before = world_cluster(world_store, 1);
+    world_have_clients(before);
+    const uint64_t newest = world_store->version;
+    struct cm_join join = world_rejoin_of(before, 1, 1);
+    join.stored_term = cm_state_config(before->state)->term;
+    world_store->version = 1;
+    struct world *world = world_empty(world_store, 1);
+    world_join(world, 1, 5, &join);
+    world_settle(world);
+    world_join(world, 1, 6, &join);
+    assert_false(world->storing);
+    assert_failure(world_last(world, 1), ROWAN_EAGAIN, "--recover");
+    assert_non_null(strstr(world_warning(world, "configuration_is_old"), "term 1 is stored"));
+    world_store->version = newest;
+}
+
 TEST(a_configuration_of_another_cluster_stops_the_manager)
 {
     struct world *world = world_cluster(world_store, 3);

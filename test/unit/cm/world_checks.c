@@ -44,6 +44,16 @@ static int quality(const struct world_store *store, const struct cluster_config 
     return report->possibly_incomplete || damage_concerns(&report->damage, config, shard) ? 1 : 2;
 }
 
+/* The process of the kept server that runs now has reported: it came, and waits for another shard that it holds. */
+static bool has_come(const struct world_store *store, uint32_t server)
+{
+    bool came = false;
+    for (uint32_t i = 0; store->running && i < store->report_count; i++)
+        came = came || (store->reports[i].server == server &&
+                        store->reports[i].incarnation == store->running[server]);
+    return came;
+}
+
 static bool holds(const struct shard *shard, uint32_t server)
 {
     return shard->primary == server || shard_has_backup(shard, server);
@@ -86,9 +96,11 @@ static void check_cold_shard(const struct world_store *store, const struct clust
     uint32_t came = 0;
     for (uint32_t i = 0; i < config->member_count; i++) {
         uint32_t server = config->members[i].server;
-        if (!holds(before, server) || config->members[i].kept)
+        if (!holds(before, server))
             continue;
-        came++;
+        came += !config->members[i].kept || has_come(store, server);
+        if (config->members[i].kept)
+            continue;
         if (quality(store, config, server, before->id) > best)
             best = quality(store, config, server, before->id);
     }

@@ -1,6 +1,7 @@
 /* Leases: the control role's renewals to the manager, and what a worker may answer. */
 #include "common/base/error.h"
 #include "common/cluster/control.h"
+#include "common/cluster/managers.h"
 #include "stage.h"
 
 #define TEST_FIXTURE begin, stage_teardown
@@ -144,6 +145,58 @@ TEST(the_lease_is_renewed_four_times_in_its_length_and_the_managers_time_brought
         assert_int_equal(renewal.manager_ns, 77 + i);
         answer(stage, renewal.tag, MANAGER, 78 + i, true);
     }
+}
+
+/* What the last Join says. */
+static Rowan__ControlMessage *last_join(const struct stage *stage)
+{
+    for (uint32_t i = stage->fabric->sent_count; i > 0; i--) {
+        const struct puppet_sent *sent = &stage->fabric->sent[i - 1];
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN)
+            return message;
+        control_free(message);
+    }
+    return NULL;
+}
+
+/* J9 */
+TEST(a_manager_that_answers_and_grants_nothing_for_six_leases_is_left_and_that_is_said)
+{
+    struct puppet_conn *conn = stage_cm(stage);
+    const uint64_t begun_ns = stage->now_ns;
+
+    while (stage->now_ns < begun_ns + managers_takeover_ns(LEASE_NS)) /* it may be new */
+        grant(stage);
+    const uint64_t granted_ns = stage->now_ns;
+    while (stage_cm(stage) == conn) {
+        answer(stage, last_renewal(stage).tag, MANAGER, 1, false);
+        assert_true(stage->now_ns - granted_ns <= 6 * LEASE_NS && stage->wake_ns > stage->now_ns);
+        stage->now_ns = stage->wake_ns;
+        stage_run(stage);
+    }
+    assert_int_equal(stage->now_ns - granted_ns, 6 * LEASE_NS);
+    stage->now_ns = stage->wake_ns; /* a round in vain is followed by a pause */
+    stage_run(stage);
+    puppet_connected(stage_cm(stage), false);
+    stage_run(stage);
+    Rowan__ControlMessage *message = last_join(stage);
+    assert_int_equal(message->join->without_ms, (stage->now_ns - granted_ns) / NS_PER_MS);
+    assert_false(message->join->nobody_leads);
+    control_free(message);
+
+    puppet_close(stage_cm(stage), ROWAN_EUNREACHABLE); /* there is nobody any more */
+    stage_run(stage);
+    stage->now_ns = stage->wake_ns;
+    stage_run(stage);
+    puppet_connected(stage_cm(stage), false);
+    stage_run(stage);
+    message = last_join(stage);
+    assert_true(message->join->nobody_leads);
+    control_free(message);
 }
 
 TEST(clients_are_answered_while_a_lease_holds_that_counts_from_its_renewal)

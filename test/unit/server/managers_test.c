@@ -56,12 +56,30 @@ static bool joins_at(const struct puppet_conn *conn)
     return any;
 }
 
+/* Of the last Join, at whichever. */
+static uint32_t join_tag(void)
+{
+    for (uint32_t i = stage->fabric->sent_count; i > 0; i--) {
+        const struct puppet_sent *sent = &stage->fabric->sent[i - 1];
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        const bool joins = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN;
+        control_free(message);
+        if (joins)
+            return tag;
+    }
+    fail_msg("the server has reported to nobody");
+    return 0;
+}
+
 static void refuse(struct puppet_conn *conn, int error)
 {
     Rowan__Failure failure = ROWAN__FAILURE__INIT;
 
     failure.error = error;
-    stage_tell(conn, 0, &CONTROL_MESSAGE(FAILURE, failure, &failure));
+    stage_tell(conn, join_tag(), &CONTROL_MESSAGE(FAILURE, failure, &failure));
     stage_run(stage);
 }
 
@@ -124,6 +142,58 @@ TEST(a_lost_leader_is_followed_by_all_others_at_once)
     puppet_close(at(2), ROWAN_EUNREACHABLE);
     stage_run(stage);
     let_in(at(0));
+}
+
+/* Of a server that starts, too: one that is stopped keeps its connections. */
+TEST(a_manager_that_answers_nothing_is_left)
+{
+    stage->now_ns += NS_PER_S / 2;
+    stage_run(stage);
+    joins_at(at(0));
+    stage->now_ns += NS_PER_S / 2;
+    stage_run(stage);
+    let_in(at(1));
+}
+
+static void tell(uint32_t tag, int error)
+{
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+
+    failure.error = error;
+    failure.detail = (char *)(uintptr_t) "this manager does not know what is asked for";
+    stage_tell(at(0), tag, &CONTROL_MESSAGE(FAILURE, failure, &failure));
+    stage_run(stage);
+}
+
+/* The next version may ask more than this manager knows, and be told more than this server does. */
+TEST(what_a_manager_or_a_server_does_not_know_ends_no_server)
+{
+    stage_adopt(stage);
+    stage_adopt(stage);
+    joins_at(NULL);
+    tell(join_tag() + 1000, ROWAN_EUNSUPPORTED);
+    tell(0, ROWAN_EINVALID);
+    Rowan__GetStatus unknown = ROWAN__GET_STATUS__INIT;
+    stage_tell(at(0), 77, &CONTROL_MESSAGE(GET_STATUS, get_status, &unknown));
+    stage_run(stage);
+    const struct puppet_sent *sent = puppet_take(stage->fabric);
+    Rowan__ControlMessage *answer;
+    uint32_t tag;
+    assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &answer), 0);
+    assert_int_equal(tag, 77);
+    assert_int_equal(answer->failure->error, ROWAN_EUNSUPPORTED);
+    control_free(answer);
+    assert_int_equal(server_error(stage->server), 0);
+    tell(join_tag(), ROWAN_EINVALID);
+    assert_int_equal(server_error(stage->server), ROWAN_EINVALID);
+}
+
+TEST(who_is_removed_ends_whatever_that_answers)
+{
+    stage_adopt(stage);
+    stage_adopt(stage);
+    tell(0, ROWAN_EREMOVED);
+    assert_int_equal(server_error(stage->server), ROWAN_EREMOVED);
 }
 
 UNIT_MAIN(NULL, NULL)
