@@ -4,6 +4,7 @@
 #include "common/base/crc.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "common/base/version.h"
 #include "common/cluster/cluster.h"
 #include "common/coord/coord.h"
 #include "test/lib/unit.h"
@@ -548,13 +549,42 @@ TEST(a_secret_of_another_length_is_refused)
 TEST(a_configuration_of_another_format_is_not_called_damaged)
 {
     struct cluster_config *decoded = NULL;
-    for (uint8_t format = 0; format <= 4; format++) {
+    for (uint8_t format = 0; format <= VERSION_CONFIGURATION_HIGHEST + 1; format++) {
         memcpy(bytes + count, (const uint8_t[]){0x48, format}, 2);
-        int error = format > 3 ? ROWAN_EINCOMPATIBLE : ROWAN_OK; /* 0: as if it were not there */
+        int error = format > VERSION_CONFIGURATION_HIGHEST
+                        ? ROWAN_EINCOMPATIBLE
+                        : ROWAN_OK; /* 0: as if it were not there */
         assert_int_equal(cluster_decode(bytes, count + 2, &decoded), error);
         if (!error)
             cluster_release(decoded);
     }
+}
+
+/* Server 1 is kept for one shard, which server 4 holds as well. Clients of any version get it as a shard that waits. */
+TEST(a_shard_with_kept_and_running_replicas_is_told_to_members_and_to_clients)
+{
+    struct cluster_config *mixed = cluster_copy(config), *decoded = NULL;
+    mixed->lease_ms = 500;
+    mixed->manager = 5;
+    mixed->members[0].kept = true;
+    for (uint32_t i = 0; i < mixed->shard_count; i++) {
+        struct shard *row = &mixed->shards[i];
+        row->primary = i == 0 ? 1 : 4;
+        row->filling_count = row->move_from = row->move_to = row->worker = 0;
+        row->backup_count = i == 0;
+        row->backups[0] = 4;
+    }
+    cluster_finished(mixed);
+    assert_true(mixed->mixed);
+    for (uint32_t secret = 0; secret < 2; secret++) {
+        count = cluster_encode(mixed, secret, bytes, sizeof bytes);
+        assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);
+        assert_true(shard_is_kept(decoded, &decoded->shards[0]));
+        assert_int_equal(cluster_member(decoded, 1)->kept, secret);
+        assert_false(shard_is_kept(decoded, &decoded->shards[1]));
+        cluster_release(decoded);
+    }
+    cluster_release(mixed);
 }
 
 UNIT_MAIN(NULL, NULL)
