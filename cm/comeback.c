@@ -134,7 +134,7 @@ static bool is_dropped(const struct comeback *comeback, const struct cluster_con
         others += servers[i - 1] != comeback->given_server &&
                   cluster_member(old, servers[i - 1])->kept &&
                   !report_of(comeback->joins, comeback->count, servers[i - 1]);
-    return comeback->given_server && others > 0 &&
+    return comeback->given_server && others > 0 && shard->epoch < CLUSTER_MAX_EPOCH &&
            shard_is_full_at(shard, comeback->given_server) &&
            cluster_member(old, comeback->given_server)->kept &&
            !report_of(comeback->joins, comeback->count, comeback->given_server);

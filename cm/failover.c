@@ -55,17 +55,22 @@ static bool keep_full(const struct work *work, const struct shard *shard, bool a
     return any;
 }
 
-/* The one that is left runs, and those that wait are kept. */
+/* The one that is left runs, and those that wait are kept. A primary that is silent and does not wait is not among them. */
 static void wait_for(struct work *work, struct shard *shard)
 {
-    uint32_t left = 0;
-    for (uint32_t i = 0; i < shard->backup_count; i++) {
-        const uint32_t at = cluster_position(work->config, shard->backups[i]);
+    uint32_t servers[CLUSTER_MAX_REPLICAS], left = 0;
+    const uint32_t count = shard_replicas(shard, servers);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t at = cluster_position(work->config, servers[i]);
         if (!work->silent[at] || work->waits[at])
-            shard->backups[left++] = shard->backups[i];
+            servers[left++] = servers[i];
     }
-    memset(&shard->backups[left], 0, (shard->backup_count - left) * sizeof shard->backups[0]);
-    shard->backup_count = left;
+    if (shard->primary != servers[0])
+        shard->worker = 0;
+    shard->primary = servers[0];
+    shard->backup_count = left - 1;
+    memset(shard->backups, 0, sizeof shard->backups);
+    memcpy(shard->backups, &servers[1], shard->backup_count * sizeof servers[0]);
     comeback_keep(work->config, shard);
 }
 

@@ -150,6 +150,28 @@ TEST(who_may_be_stopping_with_all_others_is_waited_for_rather_than_replaced_by_a
     cluster_release(old);
 }
 
+/* Of a power-off of all in turn the goodbye of 1, which leads, was lost. */
+TEST(a_primary_that_is_silent_is_not_waited_for_with_those_that_said_goodbye)
+{
+    static const struct row same[SHARDS] = {
+        {1, {2, 3}, {0}}, {1, {3, 2}, {0}}, {3, {1, 2}, {0}},
+        {2, {1, 3}, {0}}, {4, {0}, {0}},    {4, {0}, {0}},
+    };
+    const bool silent[MEMBERS] = {true, true}, waits[MEMBERS] = {false, true};
+    struct cluster_config *old = make(same), *config;
+    char why[200];
+    old->shards[0].worker = 1;
+    assert_int_equal(failover_make(old, silent, waits, &config, why, sizeof why), ROWAN_OK);
+    assert_null(cluster_member(config, 1));
+    assert_true(cluster_member(config, 2)->kept);
+    for (uint16_t i = 0; i < 4; i++) {
+        assert_row(config, i, (struct row){2, {3}, {0}}, 8);
+        assert_int_equal(cluster_shard(config, i)->worker, 0);
+    }
+    cluster_release(config);
+    cluster_release(old);
+}
+
 TEST(a_shard_without_an_epoch_left_is_said)
 {
     struct cluster_config *old = make(rows), *config = NULL;
