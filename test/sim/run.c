@@ -415,10 +415,6 @@ static void begin(struct run *run)
 {
     struct swarm *swarm = &run->swarm;
     swarm_draw(run->options->seed, run->options->failovers, swarm);
-    if (swarm->cluster.lease_ms) {
-        swarm->cluster.stranger = run->options->seed % 4 == 3;
-        swarm->faults.one_in[FAULT_NEWS] = 200;
-    }
     if (run->options->trace) {
         fprintf(run->options->trace, "seed %lu: ", run->options->seed);
         swarm_tell(swarm, run->options->trace);

@@ -366,7 +366,7 @@ static void draw_unheard(uint64_t seed, struct swarm *out)
     out->cluster.replicas = 3;
 }
 
-/* Machines and disks that are new, or stay away, and clocks that change. */
+/* Machines and disks that are new, or stay away, clocks that change, and what servers or the manager do not know. */
 static void draw_replacements(uint64_t seed, struct swarm *swarm, struct nemesis_options *out)
 {
     struct random random;
@@ -378,6 +378,8 @@ static void draw_replacements(uint64_t seed, struct swarm *swarm, struct nemesis
     swarm->cluster.goodbye_wait_ms = between32(&random, 3000, 5000);
     out->away_in = perhaps(&random, 60, 1, 3);
     out->in_turn_in = perhaps(&random, 60, 1, 3);
+    swarm->cluster.stranger = chance(&random, 25);
+    swarm->faults.one_in[FAULT_NEWS] = perhaps(&random, 60, 50, 3);
 }
 
 /* Not where a power loss takes what it likes, nor where bits flip: what becomes of a replica that is damaged is not drawn
@@ -461,17 +463,15 @@ static uint64_t live_bytes_of(const struct load_options *load)
     return load->keys * each + (2 * load->keys / load->long_in + 2) * load->max_value_bytes;
 }
 
-/* In half of the runs what is brought by message comes in small ones, and filling takes so long that clients write
- * meanwhile. */
+/* Half of the runs have small messages for what is asked for; half fill so slowly that clients write meanwhile. */
 static void draw_messages(uint64_t seed, struct swarm *out)
 {
     struct random random;
     random_init(&random, seed ^ 0xf111); /* so that the rest of the run is as without */
-    const bool is_small = chance(&random, 50), is_slow = chance(&random, 50);
-    const uint32_t more = (uint32_t)spread(&random, 4096, 2); /* completion records need so much */
-    const uint64_t lasts_s = between(&random, 1, 6);
+    const uint32_t is_small = chance(&random, 50), is_slow = chance(&random, 50),
+                   more = (uint32_t)spread(&random, 4096, 2); /* completion records need so much */
     out->message_bytes = is_small ? out->cluster.block_limit + more : BLOCK_LIST_MOST_BYTES;
-    out->cluster.fill_rate = is_slow ? live_bytes_of(&out->load) / lasts_s : 0;
+    out->cluster.fill_rate = is_slow ? live_bytes_of(&out->load) / between(&random, 1, 6) : 0;
 }
 
 /* And some more: most of what is written has no space but where it is made. */
