@@ -384,19 +384,19 @@ TEST(what_is_not_applied_yet_is_held)
     assert_false(holds(stage));
 }
 
-TEST(a_suffix_of_data_that_may_be_incomplete_is_held_until_the_reconciliation_is_over)
+TEST(a_suffix_of_data_that_may_be_incomplete_stays_until_the_reconciliation_is_over)
 {
     struct landing landing = reconciled(stage);
 
-    assert_false(holds(stage)); /* nobody cleans where it lies */
+    assert_true(atomic_load(&stage_digest(stage)->shards[STAGE_BACKED]->exposed) == UINT64_MAX);
     stage->boot++;
     landing = landing_return(stage);
-    const struct reclaim *reclaim = &stage_digest(stage)->common->reclaim;
-    assert_true(holds(stage));
-    assert_int_equal(reclaim_since(&stage_digest(stage)->reclaim), atomic_load(&reclaim->epoch));
+    const struct shard_state *shard = stage_digest(stage)->shards[STAGE_BACKED];
+    assert_true(atomic_load(&shard->exposed) == shard->suffix.above);
+    assert_false(holds(stage)); /* what others have there may go */
     landing_commit(&landing, STAGE_BACKED, version_make(3, 0));
     stage_run(stage);
-    assert_false(holds(stage));
+    assert_true(atomic_load(&shard->exposed) == UINT64_MAX);
 }
 
 /* Its first block landed, then the connection broke; it came by message. */

@@ -57,11 +57,13 @@ TEST(the_roles_hold_all_until_their_shards_are_handed_out)
     assert_true(is_over(stage, ticket));
 }
 
-TEST(a_worker_holds_all_while_it_reconciles_data_that_may_be_incomplete)
+TEST(a_worker_holds_nothing_while_it_reconciles_data_that_may_be_incomplete_but_their_places)
 {
     stage->boot++;
     stage_return(stage);
-    assert_int_equal(since(stage, 1), 1);
+    const struct worker *worker = server_poller(stage->server, 1).role;
+    assert_true(since(stage, 1) == RECLAIM_NOTHING);
+    assert_true(atomic_load(&worker->shards[SHARD]->exposed) < version_make(2, 0));
 }
 
 /* --- batches on their way --- */
