@@ -6,10 +6,17 @@
 
 enum { CLAIM_GONE_LEASES = 2, MOST_DOUBLINGS = 6 };
 
+static void forget_words(struct claim *claim)
+{
+    for (uint32_t i = 0; i <= CLUSTER_MAX_SERVER; i++)
+        claim->servers[i] = (struct claim_word){0};
+}
+
 void claim_follow(struct claim *claim, const struct cluster_config *config, uint64_t now_ns)
 {
     if (config->manager == claim->manager)
         return;
+    forget_words(claim); /* they were about the one before */
     claim->changed = claim->manager != 0;
     claim->manager = config->manager;
     claim->manager_ns = now_ns;
@@ -82,6 +89,5 @@ void claim_tried(struct claim *claim, uint64_t now_ns)
 {
     claim->try_ns = now_ns;
     claim->tries += claim->tries < UINT8_MAX;
-    for (uint32_t i = 0; i <= CLUSTER_MAX_SERVER; i++)
-        claim->servers[i] = (struct claim_word){0}; /* they count from this try on */
+    forget_words(claim); /* they count from this try on */
 }

@@ -490,6 +490,21 @@ TEST(a_new_manager_is_not_deposed_for_what_members_said_on_their_way_to_it)
     assert_true(world->storing); /* by the last word of the first */
 }
 
+/* The first of two standbys that hear a word is named; the other one's word was about the manager before. */
+TEST(what_was_said_of_one_manager_does_not_depose_the_next)
+{
+    struct world *old = committed_cluster();
+    struct world *world = standby(7003, old->now_ns);
+    world_round(world, world->now_ns + WAY);
+    say_without(world, 1, 6 * LONGEST - 2 * NS_PER_MS, false);
+    (void)manager_at(7002, world->now_ns);
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(world);
+    world_round(world, world->now_ns + LONGEST / 2);
+    world_get(world, 20, 5, 0);
+    assert_false(world->storing);
+}
+
 TEST(who_has_found_a_manager_again_speaks_against_nobody)
 {
     struct world *old = committed_cluster();
