@@ -85,6 +85,20 @@ bool claim_is_due(const struct claim *claim, const struct cluster_config *config
     return due;
 }
 
+uint64_t claim_wake_ns(const struct claim *claim, const struct cluster_config *config,
+                       uint64_t now_ns)
+{
+    uint64_t at_ns = UINT64_MAX;
+    for (uint32_t i = 0; config->lease_ms > 0 && i < config->member_count; i++) {
+        const struct claim_word *word = &claim->servers[config->members[i].server];
+        const uint64_t until_ns = word->told_ns + lease_longest_ns(config->lease_ms * NS_PER_MS);
+        if (word->told_ns && word->due_ns > now_ns && word->due_ns <= until_ns &&
+            word->due_ns < at_ns)
+            at_ns = word->due_ns;
+    }
+    return at_ns;
+}
+
 void claim_tried(struct claim *claim, uint64_t now_ns)
 {
     claim->try_ns = now_ns;

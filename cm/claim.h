@@ -44,6 +44,10 @@ bool claim_told(struct claim *claim, const struct cluster_config *config, uint64
 /* Should this manager try to be named? */
 bool claim_is_due(const struct claim *claim, const struct cluster_config *config, uint64_t now_ns);
 
+/* When the next word is enough, if it still counts then; UINT64_MAX: none is. */
+uint64_t claim_wake_ns(const struct claim *claim, const struct cluster_config *config,
+                       uint64_t now_ns);
+
 /* It does. */
 void claim_tried(struct claim *claim, uint64_t now_ns);
 

@@ -7,6 +7,8 @@
  *     cover, grants of others, is over when a new manager commits for the first time.
  *  L3 Who joins has had no lease: of another manager, as that one never knew it, or of this one, which grants it none. It holds nothing
  *     that could be served. So nobody waits for it, and its word counts for nothing, until it has adopted a configuration.
+ *  L4 Whoever holds a shard, and comes when this manager has committed already, may have gone on renewing with the former one until
+ *     then, if its server never answered this one: the commit waits for two of the longest leases, as the first one does.
  */
 #include "cm/lease.h"
 
@@ -85,11 +87,15 @@ void leases_follow(struct leases *leases, const struct cluster_config *config, u
         struct lease *lease = &leases->entries[leases->count++];
         *lease = known && stays(config, known)
                      ? *known
-                     : (struct lease){.server = member->server,
-                                      .incarnation = member->incarnation,
-                                      .since_ns = now_ns,
-                                      .joins = managed && !known,
-                                      .present_ns = managed && !known ? asked_ns : 0};
+                     : (struct lease){
+                           .server = member->server,
+                           .incarnation = member->incarnation,
+                           .since_ns = now_ns,
+                           .joins = managed && !known,
+                           .returns = managed && is_named(config, member->server) &&
+                                      !(leases->heard[member->server / 8] >> member->server % 8 &
+                                        1), /* L4 */
+                           .present_ns = managed && !known ? asked_ns : 0};
         lease->joins = lease->joins && !is_named(config, member->server); /* L3 */
         if (!lease->behind_ns)
             lease->behind_ns = now_ns;
@@ -111,6 +117,8 @@ void leases_tick(struct leases *leases, uint64_t now_ns)
         struct lease *lease = &leases->entries[i];
         if (lease->answered && !lease->answered_ns)
             lease->answered_ns = now_ns; /* L1 */
+        if (lease->answered)
+            leases->heard[lease->server / 8] |= (uint8_t)(1 << lease->server % 8);
     }
 }
 
@@ -148,6 +156,12 @@ void leases_adopted(struct leases *leases, struct lease *lease, uint64_t term, u
     lease->joins = false;
     lease->adopted = term;
     lease->behind_ns = term >= leases->term ? 0 : now_ns;
+}
+
+void leases_opens(struct lease *lease, const struct cluster_config *config)
+{
+    lease->joins = lease->joins || (!lease->serves && lease->adopted == 0 &&
+                                    !is_named(config, lease->server)); /* L3 */
 }
 
 void leases_serves(struct lease *lease, uint64_t now_ns)
@@ -233,7 +247,7 @@ uint64_t leases_commit_at(const struct leases *leases)
             continue;
         if (lease->adopted < leases->term || !lease->answered_ns)
             return UINT64_MAX;
-        if (!leases->committed)
+        if (!leases->committed || lease->returns)
             at = latest(at, lease->answered_ns + two_ns);
     }
     return latest(at, 1);

@@ -54,7 +54,9 @@ struct lease {
     bool told;            /* its silence is logged */
     bool
         joins; /* added while this manager manages, named by no shard, and it has adopted nothing: nobody waits for it */
-    bool left; /* it was asked to stop, and has no lease any more: as if silent */
+    bool
+        returns; /* its server holds a shard, and had never answered this manager when it came: it may have held up the former one */
+    bool left;   /* it was asked to stop, and has no lease any more: as if silent */
     uint64_t
         behind_ns; /* since then it has not adopted what is in force, or made a step to it; 0: it has */
     uint32_t cut_count, cut[CLUSTER_MAX_MEMBERS]; /* servers that its sends do not reach, it says */
@@ -68,9 +70,11 @@ struct leases {
     uint64_t first_term; /* by this configuration */
     uint64_t watched_ns; /* this process has looked without a pause since */
     uint64_t over_ns;    /* the leases of all that were removed are over then */
-    uint64_t begun_ns;   /* the change not yet committed: its silence began, or it was stored */
-    uint64_t term;       /* in force */
-    uint64_t committed;  /* the last term that this manager has committed; 0: none */
+    uint8_t heard[CLUSTER_MAX_SERVER / 8 +
+                  1];   /* a bit for each server of which some process has answered this manager */
+    uint64_t begun_ns;  /* the change not yet committed: its silence began, or it was stored */
+    uint64_t term;      /* in force */
+    uint64_t committed; /* the last term that this manager has committed; 0: none */
     uint32_t count;
     struct lease entries[CLUSTER_MAX_MEMBERS]; /* by rising server */
 };
@@ -105,6 +109,9 @@ bool leases_are_cut(const struct leases *leases, uint32_t from, uint32_t to);
 
 /* It has adopted `term`; likewise. */
 void leases_adopted(struct leases *leases, struct lease *lease, uint64_t term, uint64_t now_ns);
+
+/* It says that it has never served. In no shard it is one that joins, whichever manager added it. */
+void leases_opens(struct lease *lease, const struct cluster_config *config);
 
 /* It says that it serves: from now on it has to adopt in time. */
 void leases_serves(struct lease *lease, uint64_t now_ns);

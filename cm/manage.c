@@ -86,8 +86,6 @@ void manage_tick(struct cm_state *state)
     state->looks = true;
     leases_tick(&state->leases, state->now_ns);
     const bool grant = state->leads && leases_may_grant(&state->leases, state->now_ns);
-    if (grant)
-        state->granting_ns = state->now_ns;
     for (uint32_t i = 0; state->renewing > 0 && i < state->connection_limit; i++) {
         const struct connection *peer = &state->connections[i];
         if (!peer->renews)
@@ -96,7 +94,7 @@ void manage_tick(struct cm_state *state)
         const bool granted = grant && lease && !lease->left && !lease->joins &&
                              peer->renew_term <= state->config->term;
         if (granted)
-            lease->granted_ns = state->now_ns;
+            lease->granted_ns = state->granting_ns = state->now_ns;
         answer_renew(state, i, granted);
     }
 }
@@ -125,6 +123,8 @@ void manage_joined(struct cm_state *state, uint32_t connection, bool serves)
         return;
     if (serves)
         leases_serves(lease, state->now_ns);
+    else
+        leases_opens(lease, state->config);
     if (leases_is_committed(&state->leases))
         send_committed(state, connection);
 }
@@ -275,6 +275,9 @@ uint64_t manage_wake(const struct cm_state *state)
 {
     if (state->renewing > 0)
         return 0;
-    return state->leads && state->leases.managing ? leases_wake(&state->leases, state->now_ns)
-                                                  : UINT64_MAX;
+    if (state->leads && state->leases.managing)
+        return leases_wake(&state->leases, state->now_ns);
+    return state->leads || !state->config
+               ? UINT64_MAX
+               : claim_wake_ns(&state->claim, state->config, state->now_ns);
 }

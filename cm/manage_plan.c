@@ -140,12 +140,16 @@ static const char *refusal(const struct cm_state *state, const struct cluster_co
     return split_refusal(plan, config, &state->loads, state->options.max_shards, why, why_bytes);
 }
 
-/* M7 */
+/* M7. And who joins enters no row before it has adopted a configuration: a move to it waits. */
 static bool may_propose(const struct cm_state *state, const struct cm_plan *plan)
 {
     const bool moves =
         plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER || plan->kind == CM_PLAN_SPLIT ||
         (plan->kind == CM_PLAN_REMOVE && cluster_member(state->config, plan->server));
+    for (uint32_t i = 0; plan->kind == CM_PLAN_MOVE && i < state->leases.count; i++) {
+        if (state->leases.entries[i].server == plan->to && state->leases.entries[i].joins)
+            return false;
+    }
     return !moves ||
            (leases_is_committed(&state->leases) && leases_may_grant(&state->leases, state->now_ns));
 }

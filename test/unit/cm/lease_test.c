@@ -6,8 +6,6 @@
 #include "test/lib/unit.h"
 #include "test/unit/cm/lease_fixture.h"
 
-#define WAY managers_takeover_ns(LONGEST) /* what a new manager may need before it grants */
-
 TEST(without_leases_nothing_is_granted_removed_or_committed)
 {
     struct world *world = world_cluster(world_store, SERVERS);
@@ -389,157 +387,6 @@ TEST(another_manager_stores_its_name_before_it_does_anything_else)
     assert_failure(world_last(old, 1), ROWAN_ENOTLEADING, "leads");
 }
 
-TEST(a_manager_is_named_on_the_word_of_one_member_that_has_had_no_grant_for_six_leases)
-{
-    struct world *old = committed_cluster();
-    struct world *world = standby(7003, old->now_ns);
-    world_round(world, world->now_ns + WAY);
-    say_without(world, 1, 0, false);
-    say_without(world, 2, 6 * LONGEST - NS_PER_MS, false);
-    assert_false(world->storing);
-    assert_failure(world_last(world, 2), ROWAN_ENOTLEADING, "leads");
-    say_without(world, 2, 6 * LONGEST + LONGEST / 4, false); /* with all that may be drawn */
-    assert_true(world->storing);
-    world_settle(world);
-    assert_int_equal(world_stored()->manager, 7003);
-    say_without(world, 1, 0, false);
-    assert_configuration(world_last(world, 1), 5, 2, true);
-
-    world_step(old, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(old);
-    assert_int_equal(world_stored()->manager, 7003);
-    assert_failure(world_last(old, 1), ROWAN_ENOTLEADING, "leads");
-}
-
-TEST(where_nobody_leads_at_any_address_two_leases_are_enough)
-{
-    struct world *old = committed_cluster();
-    struct world *world = standby(7003, old->now_ns);
-    say_without(world, 2, 2 * LONGEST - NS_PER_MS, true);
-    assert_false(world->storing);
-    say_without(world, 2, 2 * LONGEST + LONGEST / 4, true);
-    assert_true(world->storing);
-}
-
-/* Nobody else than who wants a lease of this cluster can tell that it gets none. */
-TEST(no_election_names_a_manager_nor_does_a_stranger)
-{
-    struct world *old = committed_cluster();
-    struct world *world = standby(7003, old->now_ns + NS_PER_S);
-    world_format_all(old, SERVERS);
-    world_have_clients(old);
-    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(world);
-    for (int i = 0; i < 3; i++) {
-        world_lead(world, i % 2 == 0);
-        world_settle(world);
-    }
-    struct cm_join join = world_join_of(2);
-    join.incarnation++;
-    join.without_ms = 900;
-    join.nobody_leads = true;
-    world_join(world, 2, 5, &join); /* of another cluster, or its PM is lost */
-    assert_non_null(strstr(world_warning(world, "stranger"), "a path of its own"));
-    join.data_cluster = 12345;
-    world_join(world, 2, 5, &join);
-    assert_failure(world_last(world, 2), ROWAN_EREFUSED, "holds data of cluster");
-    join.data_cluster = 0;
-    join.named = true; /* it was removed */
-    world_join(world, 2, 5, &join);
-    assert_int_equal(world_stored()->manager, 7001);
-
-    join.data_cluster = world_stored()->cluster;
-    join.named = false; /* it starts */
-    world_join(world, 2, 5, &join);
-    assert_true(world->storing);
-}
-
-TEST(a_reconnect_of_the_coordination_service_changes_nothing)
-{
-    struct world *old = committed_cluster();
-    struct world *world = standby(7003, old->now_ns);
-    for (int i = 0; i < 3; i++) {
-        world_lead(old, false);
-        world_lead(world, true);
-        world_settle(world);
-        world_lead(world, false);
-        world_lead(old, true);
-        world_settle(old);
-        assert_int_equal(run(old, ALL, old->now_ns + LEASE), ALL);
-    }
-    assert_int_equal(world_stored()->term, 1);
-}
-
-/* The second manager waits for a member that died with the first one: nobody has a lease meanwhile. */
-TEST(a_new_manager_is_not_deposed_for_what_members_said_on_their_way_to_it)
-{
-    struct world *old = committed_cluster();
-    struct world *world = standby(7003, old->now_ns);
-    world_round(world, world->now_ns + WAY);
-    (void)manager_at(7002, world->now_ns);
-    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(world);
-    const uint64_t changed_ns = world->now_ns;
-    for (uint64_t passed_ns = 0; passed_ns < WAY + 6 * LONGEST; passed_ns += LEASE / 4) {
-        world_round(world, changed_ns + passed_ns);
-        say_without(world, 1, passed_ns, false);
-        assert_false(world->storing);
-    }
-    world_round(world, changed_ns + WAY + 6 * LONGEST + LONGEST / 4);
-    say_without(world, 2, 0, false);
-    assert_true(world->storing); /* by the last word of the first */
-}
-
-/* The first of two standbys that hear a word is named; the other one's word was about the manager before. */
-TEST(what_was_said_of_one_manager_does_not_depose_the_next)
-{
-    struct world *old = committed_cluster();
-    struct world *world = standby(7003, old->now_ns);
-    world_round(world, world->now_ns + WAY);
-    say_without(world, 1, 6 * LONGEST - 2 * NS_PER_MS, false);
-    (void)manager_at(7002, world->now_ns);
-    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(world);
-    world_round(world, world->now_ns + LONGEST / 2);
-    world_get(world, 20, 5, 0);
-    assert_false(world->storing);
-}
-
-TEST(who_has_found_a_manager_again_speaks_against_nobody)
-{
-    struct world *old = committed_cluster();
-    struct world *world = standby(7003, old->now_ns);
-    world_round(world, world->now_ns + WAY);
-    say_without(world, 1, 6 * LONGEST - NS_PER_MS, false);
-    world_round(world, world->now_ns + 2 * LONGEST);
-    world_get(world, 20, 5, 0);
-    assert_false(world->storing);
-}
-
-/* Each one's try may be in vain, as the members reach neither for long. */
-TEST(tries_grow_rarer_until_something_is_committed)
-{
-    struct world *old = committed_cluster();
-    struct world *world = standby(7003, old->now_ns);
-    uint64_t last_ns = world->now_ns, longest_ns = 0;
-    for (int tries = 0; tries < 12;) {
-        world_round(world, world->now_ns + LEASE / 4);
-        say_without(world, 1, 3600 * NS_PER_S, true);
-        world_forget(world);
-        if (world->reading)
-            world_answer_read(world, ROWAN_OK);
-        if (!world->storing)
-            continue;
-        world_answer_store(world, WORLD_ERROR);
-        world_settle(world);
-        if (world->now_ns - last_ns > longest_ns)
-            longest_ns = world->now_ns - last_ns;
-        last_ns = world->now_ns;
-        tries++;
-    }
-    assert_true(longest_ns > 5 * LONGEST);
-}
-
 /* Two servers, one replica each: what is silent holds the last one of its shards. */
 TEST(a_kept_member_is_done_with_until_a_cold_start)
 {
@@ -575,6 +422,44 @@ TEST(a_cold_start_is_committed_when_the_leases_of_the_old_processes_are_over)
 }
 
 /* A fourth server joins, and is slow to start: nobody waits for it, and it gets nothing to hold. */
+/* L4. While it was away the former manager may have granted to others because it was present there. */
+TEST(a_commit_waits_for_who_comes_back_and_never_answered_this_manager)
+{
+    struct leases leases = {0};
+    struct cluster_config *config = config_by_hand(2, 2, 1), *next, *again;
+    config->shards[0].primary = 1;
+    config->shards[1].primary = 2;
+    config->members[1].kept = true;
+    leases_follow(&leases, cluster_finished(config), config->manager, 1, 1);
+    leases_adopted(&leases, leases_of(&leases, 1), config->term, 2);
+    leases_tick(&leases, 2);
+    leases_committed(&leases);
+
+    const uint64_t now_ns = 10 * NS_PER_S;
+    next = cluster_copy(config);
+    next->term++;
+    next->members[1].kept = false;
+    next->members[1].incarnation += 100;
+    leases_follow(&leases, cluster_finished(next), config->manager, now_ns, now_ns);
+    for (uint32_t server = 1; server <= 2; server++)
+        leases_adopted(&leases, leases_of(&leases, server), next->term, now_ns);
+    leases_tick(&leases, now_ns);
+    assert_int_equal(leases_commit_at(&leases), now_ns + 2 * lease_longest_ns(leases.lease_ns));
+    leases_committed(&leases);
+
+    again = cluster_copy(next); /* once more: it has answered */
+    again->term++;
+    again->members[1].incarnation += 100;
+    leases_follow(&leases, cluster_finished(again), config->manager, now_ns, now_ns);
+    for (uint32_t server = 1; server <= 2; server++)
+        leases_adopted(&leases, leases_of(&leases, server), again->term, now_ns);
+    leases_tick(&leases, now_ns);
+    assert_true(leases_commit_at(&leases) <= now_ns);
+    cluster_release(again);
+    cluster_release(next);
+    cluster_release(config);
+}
+
 TEST(who_joins_holds_up_nothing_before_it_has_adopted)
 {
     struct leases leases = {0};
@@ -604,6 +489,15 @@ TEST(who_joins_holds_up_nothing_before_it_has_adopted)
     assert_true(leases_may_grant(&leases, later_ns + leases.lease_ns / 2));
     leases_adopted(&leases, leases_of(&leases, 3), next->term, later_ns);
     assert_false(leases_may_grant(&leases, later_ns + leases.lease_ns / 2));
+
+    /* Another manager does not know who had adopted, but hears who starts; who holds a shard is waited for. */
+    struct leases other = {0};
+    next->manager++;
+    leases_follow(&other, next, next->manager, later_ns, later_ns);
+    assert_false(leases_of(&other, 3)->joins);
+    for (uint32_t server = 1; server <= 3; server += 2)
+        leases_opens(leases_of(&other, server), next);
+    assert_true(leases_of(&other, 3)->joins && !leases_of(&other, 1)->joins);
     cluster_release(next);
     cluster_release(config);
 }
