@@ -157,21 +157,22 @@ static void stop_waiting(struct control *control)
 }
 
 /* Of some shard all is here and told, and some of it in the landing segment that is open: a write that was sent once more,
- * behind what came after it. */
+ * behind what came after it. Until an epoch begins nothing is settled, wherever it lies. */
 static void close_landing(struct control *control)
 {
     bool waits = false;
     for (uint32_t i = 0; i < control->config->shard_count && !waits; i++) {
         const struct shard_state *shard = control->shards[i];
         const uint64_t needs = control->adoption.shards[i].commit_needs;
+        if (shard && version_epoch(atomic_load_explicit(&shard->commit, memory_order_relaxed)) <
+                         control->config->shards[i].epoch)
+            continue;
         waits = shard && settled(shard) < needs &&
                 !atomic_load_explicit(&shard->missing, memory_order_relaxed) &&
                 atomic_load_explicit(&shard->commit, memory_order_relaxed) >= needs;
     }
-    if (!waits || control->now_ns < control->close_ns)
-        return;
-    control->close_ns = control->now_ns + COMMIT_ASK_NS;
-    fabric_close_segment(control->zone);
+    if (waits)
+        control_zone_close_open(control);
 }
 
 /* G1. False: no segment is closed, or there are only such that are sent; and no rows are to be written without any. */

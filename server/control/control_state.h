@@ -287,6 +287,9 @@ void control_zone_note_begun(struct control *control);
 /* Posts, frees what is digested, tells the peers about space. True if it did anything. */
 bool control_zone_poll(struct control *control, uint64_t *wake_ns);
 
+/* Closes the landing segment that is open, at most once a second; only if one is posted behind it: without one nothing lands. */
+void control_zone_close_open(struct control *control);
+
 /* A peer's connection has ended, perhaps because a sync of our file failed, which peers sync
  * themselves on shm. Syncs it, too; the server ends if that fails. */
 void control_zone_check_medium(struct control *control);

@@ -351,6 +351,14 @@ static bool is_full(struct control *control, enum server_space was, bool full, u
     return false;
 }
 
+void control_zone_close_open(struct control *control)
+{
+    if (control->posted < 2 || control->now_ns < control->close_ns)
+        return;
+    control->close_ns = control->now_ns + NS_PER_S;
+    fabric_close_segment(control->zone);
+}
+
 /* What a digest role keeps from being committed it may keep until it leaves the open segment, which is full late where
  * little lands, and never where peers are told that there is no space. */
 static void close_for_space(struct control *control)
@@ -358,10 +366,8 @@ static void close_for_space(struct control *control)
     bool kept = false;
     for (uint32_t i = 0; i < control->options->digests; i++)
         kept |= digest_stores_from(control->digests[i]) != DIGEST_STORES_NOTHING;
-    if (!kept || control->now_ns < control->close_ns)
-        return;
-    control->close_ns = control->now_ns + NS_PER_S;
-    fabric_close_segment(control->zone);
+    if (kept)
+        control_zone_close_open(control);
 }
 
 static uint64_t tombstones(const struct store *store)

@@ -240,14 +240,14 @@ void digest_close_segment(struct digest *digest, uint64_t left)
         shard_close(shard, version > shard->met ? version : shard->met);
         digest_settle(digest, shard);
     }
-    if (left && digest->kept_from) {
+    if (digest->kept_from) {
         digest->kept_from = 0;
         digest_store_release(digest);
     }
 }
 
-/* D10 */
-static void log_closes(void *context)
+/* D10. So it is, too, when the last shard of which something lies in the open segment has left. */
+void digest_log_closes(void *context)
 {
     struct digest *digest = context;
     bool scanned = false;
@@ -269,7 +269,7 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
     ASSERT(!shard->primary);
     if (!digest->log.store) {
         log_init(&digest->log, digest->common->store, OWNER_DIGEST, digest->number);
-        log_watch(&digest->log, log_closes, NULL, digest);
+        log_watch(&digest->log, digest_log_closes, NULL, digest);
     }
     if (shard->filling && digest->log.open)
         log_close(&digest->log); /* so that what is copied lies in segments of later allocations */

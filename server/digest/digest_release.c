@@ -54,6 +54,8 @@ static void detach(struct digest *digest, struct shard_state *shard)
                           memory_order_relaxed);
     shard->landed_in = digest->current ? digest->current->number : 0;
     shard->open_landed = 0;
+    if (digest->kept_from)
+        digest_log_closes(digest); /* D10 */
     if (command_push(&digest->role.outbox,
                      &(struct command){.kind = COMMAND_SHARD, .shard = shard}))
         server_fail(digest->common, ROWAN_ENOMEM, "no memory for a change of the configuration");

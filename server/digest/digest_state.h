@@ -101,6 +101,9 @@ struct shard_state *digest_shard_of(const struct digest *digest, const struct en
 /* A segment is about to be closed: one that was scanned to its end, whose number is `left`, or (0) the full one of the log. */
 void digest_close_segment(struct digest *digest, uint64_t left);
 
+/* The log is about to be closed, or a shard has left the role while segments of the log were kept. `context` is the role. */
+void digest_log_closes(void *context);
+
 /* Raises the shard's settled version, as far as that goes. */
 void digest_settle(struct digest *digest, struct shard_state *shard);
 
