@@ -2,7 +2,7 @@
  *
  * Invariants of what it makes:
  *  F1 A shard has a full replica of before, and no other. It loses one only if another one is left that is not silent; one
- *     that is to wait, only if two are. A shard that waits loses none.
+ *     that is to wait, only if two are; none, if all that are left are in doubt. A shard that waits loses none.
  *  F2 A shard that changed has a higher epoch; one that did not is as it was.
  */
 #include "cm/failover.h"
@@ -18,7 +18,7 @@
 struct work {
     struct cluster_config *config; /* with the members of before */
     const struct cluster_config *old;
-    const bool *silent, *waits; /* by position of the member */
+    const bool *silent, *waits, *doubt; /* by position of the member */
     struct led led;
 };
 
@@ -62,7 +62,7 @@ static void wait_for(struct work *work, struct shard *shard)
     const uint32_t count = shard_replicas(shard, servers);
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t at = cluster_position(work->config, servers[i]);
-        if (!work->silent[at] || work->waits[at])
+        if (!work->silent[at] || work->config->members[at].kept)
             servers[left++] = servers[i];
     }
     if (shard->primary != servers[0])
@@ -74,18 +74,28 @@ static void wait_for(struct work *work, struct shard *shard)
     comeback_keep(work->config, shard);
 }
 
+/* Is there nobody among them whose data are whole? */
+static bool are_in_doubt(const struct work *work, const uint32_t *servers, uint32_t count)
+{
+    bool all = count > 0;
+    for (uint32_t i = 0; i < count; i++)
+        all = all && work->doubt[cluster_position(work->config, servers[i])];
+    return all;
+}
+
 /* True if it changed. */
 static bool change_shard(struct work *work, const struct shard *old, struct shard *shard)
 {
     uint32_t servers[CLUSTER_MAX_REPLICAS];
     const uint32_t all = shard_replicas(shard, servers), full = drop_silent(work, servers, all),
                    filling = shard->filling_count;
+    const bool doubt = are_in_doubt(work, servers, full);
     bool changed = full > 0 && full < all;
     shard->filling_count = drop_silent(work, shard->filling, filling);
     if (full == 0 || shard_is_kept(work->old, old)) {
         keep_full(work, shard, true);
         changed = false;
-    } else if (full == 1 && keep_full(work, shard, false)) {
+    } else if ((full == 1 || doubt) && keep_full(work, shard, doubt)) {
         wait_for(work, shard);
     } else if (is_silent(work, shard->primary)) {
         led_set(&work->led, shard, servers, full);
@@ -120,9 +130,10 @@ static void drop_members(struct work *work)
 }
 
 int failover_make(const struct cluster_config *old, const bool *silent, const bool *waits,
-                  struct cluster_config **out, char *why, size_t why_bytes)
+                  const bool *doubt, struct cluster_config **out, char *why, size_t why_bytes)
 {
-    struct work work = {.config = cluster_copy(old), .old = old, .silent = silent, .waits = waits};
+    struct work work = {
+        .config = cluster_copy(old), .old = old, .silent = silent, .waits = waits, .doubt = doubt};
     struct cluster_config *config = work.config;
     if (!config)
         return ROWAN_ENOMEM;

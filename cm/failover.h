@@ -8,18 +8,19 @@
 #include "common/cluster/cluster.h"
 
 /* failover_make: from the configuration in force and who of its members is silent (silent[i]: member i; no kept one, and not
- * all others), and of these is not to be replaced by a single one (waits[i]), to the one that is proposed:
+ * all others), and of these is not to be replaced by a single one (waits[i]), and whose data may be incomplete (doubt[i]), to the one that is
+ * proposed:
  *  - the term is one more;
  *  - a shard loses its silent replicas, full and filling ones. One whose primary is silent is led by the full backup left that
  *    leads fewest shards, on the worker of it that owns fewest. All full replicas of a shard are equally good: a cold start
  *    dropped those that were in doubt beside a whole one (cold.h), and none has become full since. A filling one is never
  *    promoted;
  *  - a shard whose full replicas are all silent keeps them, and one that waits keeps all that it has: they are kept members. Where
- *    one is left, and others wait, these are kept, and nobody serves the shard (comeback.h ends that);
+ *    one is left, and others wait, or all that are left are in doubt, and so may lack what those have, these are kept, and nobody serves the shard (comeback.h ends that);
  *  - the epoch of each shard that changed is one more;
  *  - any other silent member is no member any more.
  * *out is finished. Errors: ROWAN_ETOOMANY (a shard has no epoch left; `why` says which), ROWAN_ENOMEM. */
 int failover_make(const struct cluster_config *old, const bool *silent, const bool *waits,
-                  struct cluster_config **out, char *why, size_t why_bytes);
+                  const bool *doubt, struct cluster_config **out, char *why, size_t why_bytes);
 
 #endif
