@@ -162,10 +162,10 @@ static bool all_replicas(const struct run *run)
     return true;
 }
 
-/* Filling ends though every shard is written all the time. A small PM would be full of that. */
+/* Filling, which there is with leases only, ends though every shard is written all the time. A small PM would be full of that. */
 static void write_while_filling(struct run *run, uint64_t end_ns)
 {
-    if (run->swarm.load.may_fill)
+    if (run->swarm.load.may_fill || !run->swarm.cluster.lease_ms)
         return;
     while (!has_failed(run) && !all_replicas(run)) {
         if (run->cluster->clock.now_ns >= end_ns)
