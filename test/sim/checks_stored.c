@@ -189,7 +189,7 @@ static bool has_all_blocks(struct checks *checks, const struct checks_entry *ent
     memset(checks->marks, 0, blocks);
     for (uint32_t at = entry->copies; at && found < blocks; at = checks->copies[at].next) {
         const struct checks_copy *copy = &checks->copies[at];
-        if (copy->server != server || checks->marks[copy->block] || copy->late ||
+        if (copy->server != server || checks->marks[copy->block] ||
             (segment_of(&checks->servers[server], copy->offset) != given_up &&
              !is_in_use(&checks->servers[server], copy->offset)) ||
             (durable && !sim_pm_is_durable(pm, copy->offset, copy->bytes)))
