@@ -183,7 +183,7 @@ static void fail_join(struct stage *stage, int error)
 
     body.error = error;
     body.detail = (char *)(uintptr_t) "no";
-    stage_cm_tells(stage, 0, &CONTROL_MESSAGE(FAILURE, failure, &body));
+    stage_cm_tells(stage, stage_join_tag(stage), &CONTROL_MESSAGE(FAILURE, failure, &body));
 }
 
 /* As while the CM knows of a process that has ended. */
@@ -192,7 +192,7 @@ TEST(a_server_that_may_not_join_yet_reports_again)
     last_report(stage);
     fail_join(stage, ROWAN_EAGAIN);
     assert_int_equal(server_error(stage->server), 0);
-    stage_pass(stage, NS_PER_S);
+    stage_pass(stage, NS_PER_S / 2); /* a manager that is silent for a whole one is left */
     last_report(stage);
     stage_begin(stage);
     assert_true(last_run(stage).incarnation == 100);
