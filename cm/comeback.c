@@ -35,6 +35,7 @@ static const struct cm_join *here(const struct comeback *comeback, uint32_t serv
 struct brought {
     uint32_t found, at_hand; /* full replicas that run, came, or are given up; that run or return */
     bool absent, given;      /* one is kept and did not come; that is given up */
+    bool awaited;            /* such a one may still come */
     bool returns;            /* one does */
     /* The best of those that run or return, of those that wait, and that return. */
     enum join_quality here, away, back;
@@ -66,6 +67,8 @@ static struct brought look(const struct comeback *comeback, const struct cluster
         const bool absent = !join && cluster_member(old, servers[i])->kept,
                    given = absent && (whole || comeback->given_server == servers[i]);
         brought.absent = brought.absent || absent;
+        brought.awaited =
+            brought.awaited || (absent && !comeback->over[cluster_position(old, servers[i])]);
         brought.given = brought.given || whole || comeback->given_server == servers[i];
         brought.found += join || at || given;
         brought.at_hand += at != NULL;
@@ -88,7 +91,7 @@ static bool can_serve(const struct comeback *comeback, const struct cluster_conf
     const bool all = brought.found == 1 + shard->backup_count;
     if (shard->epoch == CLUSTER_MAX_EPOCH)
         return false;
-    if (brought.back == JOIN_WHOLE || (brought.here == JOIN_WHOLE && comeback->over))
+    if (brought.back == JOIN_WHOLE || (brought.here == JOIN_WHOLE && !brought.awaited))
         return true;
     return all && brought.at_hand && brought.here >= brought.away &&
            (brought.here > JOIN_EMPTY || brought.given);

@@ -14,7 +14,8 @@ struct comeback {
     uint32_t present;
     const struct cm_join *run[CLUSTER_MAX_MEMBERS];
     bool mixes; /* all read a configuration that is mixed */
-    bool over;  /* where one with whole data runs, nobody is waited for any more */
+    /* By position of the member: where one with whole data runs, this one, which is kept, has been waited for. */
+    bool over[CLUSTER_MAX_MEMBERS];
     /* Given up: who is away, as to one shard (one above its id); or one server, away or empty, as to all shards that others have, and
      * it leaves these; 0: none is. */
     uint32_t given_shard, given_server;

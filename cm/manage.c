@@ -8,7 +8,7 @@
  *     only if one is present: where nobody is, this manager may be the one that is cut off. Where none has adopted what is in
  *     force, those that renew stay: they may wait for those that do not (Z6 in server/worker/worker_epoch.c).
  *  M8 Who said goodbye shortly after another one, which is not back, is not replaced by a single one: all may be about to stop, and
- *     the last one to lose its memory. It is waited for as long (goodbye-wait) since the last goodbye that this manager heard.
+ *     the last one to lose its memory. It is waited for as long (goodbye-wait) since it said so, whoever stops later.
  */
 #include <stdio.h>
 #include <string.h>
@@ -73,7 +73,7 @@ void manage_renewed(struct cm_state *state, const struct cm_event *event)
                    state->now_ns);
     note_cut(state, lease, event);
     if (event->leaves) {
-        state->goodbye_ns[lease->server] = state->goodbyes_ns = state->now_ns;
+        state->goodbye_ns[lease->server] = state->now_ns;
         /* Its last lease is over, by its own clock, and it grants J1 of the server: so by ours. */
         lease->left = true;
         lease->granted_ns = 0;

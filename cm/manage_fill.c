@@ -66,11 +66,12 @@ static void find_given_up(const struct cm_state *state, struct comeback *back)
 bool manage_find_back(struct cm_state *state, struct comeback *back, bool all)
 {
     const uint64_t torn_ns = 2 * state->options.start_wait_ms * NS_PER_MS;
-    *back = (struct comeback){.mixes = state_reads_mixed(state),
-                              .over = state->now_ns - (state->goodbyes_ns > state->leases.first_ns
-                                                           ? state->goodbyes_ns
-                                                           : state->leases.first_ns) >=
-                                      state->options.goodbye_wait_ms * NS_PER_MS};
+    const uint64_t wait_ns = state->options.goodbye_wait_ms * NS_PER_MS;
+    *back = (struct comeback){.mixes = state_reads_mixed(state)};
+    for (uint32_t i = 0; i < state->config->member_count; i++)
+        back->over[i] =
+            state->now_ns - state->leases.first_ns >= wait_ns &&
+            state->now_ns - state->goodbye_ns[state->config->members[i].server] >= wait_ns;
     find_given_up(state, back);
     for (uint32_t i = 0; i < state->registered.count; i++) {
         struct registration *entry = &state->registered.entries[i];

@@ -75,8 +75,8 @@ struct cm_state {
     uint64_t
         failed_term; /* of the configuration that no failover is possible from, which was logged; 0: none */
 
-    /* By server, when a process of it that is not back said that it leaves; 0: none did. And when the last one did. */
-    uint64_t goodbye_ns[CLUSTER_MAX_SERVER + 1], goodbyes_ns;
+    /* By server, when a process of it that is not back said that it leaves; 0: none did. */
+    uint64_t goodbye_ns[CLUSTER_MAX_SERVER + 1];
     uint64_t asked_ns; /* when the last READ or STORE was asked for */
     uint64_t
         unanswered_ns; /* the coordination service was asked then, and has not answered since; 0: it has */

@@ -121,7 +121,8 @@ TEST(one_in_doubt_runs_beside_a_shard_that_waits_and_one_that_is_torn_or_empty_d
     assert_memory_equal(&config->shards[1], &old->shards[1], sizeof old->shards[1]);
 
     /* 3 comes whole: 2 counts no more. Or 3 and 4 bring no more than 2 has. */
-    struct comeback later = {.mixes = true, .present = 1, .run = {&joins[2]}, .over = true};
+    struct comeback later = {
+        .mixes = true, .present = 1, .run = {&joins[2]}, .over = {true, true, true, true}};
     assert_false(comeback_is_due(&later, config)); /* it is in doubt: no time makes it whole */
     for (uint32_t whole = 0; whole < 2; whole++) {
         later.came = 2;
@@ -160,7 +161,9 @@ TEST(who_is_kept_is_waited_for_beside_one_that_runs_whole_until_that_is_over)
     assert_true(old->mixed && shard_is_kept(old, &old->shards[0]));
     struct comeback comeback = {.mixes = true, .present = 1, .run = {back(3)}};
     assert_false(comeback_is_due(&comeback, old));
-    comeback.over = true;
+    comeback.over[1] = true;
+    assert_false(comeback_is_due(&comeback, old)); /* 4 */
+    comeback.over[3] = true;
     config = cluster_copy(old);
     comeback_apply(&comeback, old, config);
     const struct shard *row = &config->shards[0];
@@ -372,6 +375,46 @@ TEST(a_kept_member_comes_back_and_the_lease_of_its_last_process_is_waited_for)
     adopt_all(world);
     run(world, ALL, world->now_ns + 2 * LEASE);
     assert_int_equal(committed(world, term(world)), ALL);
+}
+
+/* It has no lease any more, and asks to be removed. */
+static void say_goodbye(struct world *world, uint32_t server)
+{
+    last[server].leaves = true;
+    renew(world, server);
+    last[server].leaves = false;
+    world_settle(world);
+    world_close(world, server);
+}
+
+TEST(a_shard_waits_from_the_goodbye_of_who_is_kept_for_it_whoever_stops_later)
+{
+    struct world *world = committed_cluster();
+    world_format_all(world, SERVERS);
+    world_have_clients(world);
+    adopt_all(world);
+    run(world, ALL, world->now_ns + LEASE);
+    say_goodbye(world, 3);
+    say_goodbye(world, 2);
+    const uint64_t since_ns = world->now_ns;
+    assert_true(cluster_member(cm_state_config(world->state), 2)->kept);
+
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    world_join(world, 3, 6, &join);
+    memset(&last[3], 0, sizeof last[3]);
+    for (int i = 0; i < 8; i++) {
+        adopt_all(world);
+        run(world, 1 << 1 | 1 << 3, world->now_ns + NS_PER_S);
+    }
+    say_goodbye(world, 3);
+    assert_null(cluster_member(cm_state_config(world->state), 3));
+    adopt_all(world);
+    run(world, 1 << 1, since_ns + CM_GOODBYE_WAIT_MS * NS_PER_MS - LEASE);
+    assert_true(cluster_member(cm_state_config(world->state), 2)->kept);
+    run(world, 1 << 1, since_ns + CM_GOODBYE_WAIT_MS * NS_PER_MS + LEASE);
+    const struct cluster_config *config = cm_state_config(world->state);
+    assert_null(cluster_member(config, 2));
+    assert_int_equal(config->shards[0].primary, 1);
 }
 
 UNIT_MAIN(NULL, NULL)
