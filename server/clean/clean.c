@@ -309,20 +309,30 @@ static bool advance_all(struct clean *clean)
 
 /* --- cleaning --- */
 
+/* The victim is none for a while. */
+static void put_back(struct clean *clean, struct victim *victim, uint64_t until_ns)
+{
+    struct clean_tombstones *tombstones = &clean->tombstones;
+    clean->parked[victim->segment].until_ns = until_ns;
+    tombstones->tidied -= victim->tidies == tombstones->pass && tombstones->tidied > 0;
+    remove_victim(clean, victim);
+}
+
 /* A victim that cannot be emptied is tried once more, later: its owner may have been about to tell of an item; or until
- * what it has pieces of is settled (K6), or what has left the server is forgotten. */
+ * what it has pieces of is settled (K6), or what has left the server is forgotten; or when its shard is reconciled (K9). */
 static void give_up(struct clean *clean, struct victim *victim)
 {
     struct clean_parked *parked = &clean->parked[victim->segment];
-    if (!parked->stuck || clean->exposed > 0 || clean->leaving.first) {
-        parked->until_ns = clean->now_ns + CLEAN_AGAIN_NS;
-    } else {
-        parked->until_ns = UINT64_MAX;
+    const bool waits = clean->exposed || clean->named;
+    uint64_t until_ns = clean->now_ns + CLEAN_AGAIN_NS;
+    if (parked->stuck && !waits && !clean->leaving.first) {
+        until_ns = UINT64_MAX;
         log_event(LOG_WARN, "segment_parked", "segment=%lu items=%lu reason=damaged",
                   victim->segment, live_items(store_live(clean->common->store), victim->segment));
     }
-    parked->stuck |= clean->exposed == 0;
-    remove_victim(clean, victim);
+    parked->stuck |= !waits;
+    parked->named = clean->named;
+    put_back(clean, victim, until_ns);
 }
 
 /* It waits for space that no other victim will give: after a crash there may be no free segment at all, as the log had taken
@@ -338,8 +348,7 @@ static bool pass_over(struct clean *clean, struct victim *victim)
     if (!clean->is_short || clean->asking || clean->closing_count > 0 || (others && !again))
         return false;
     clean->is_short = false;
-    clean->parked[victim->segment].until_ns = clean->now_ns + CLEAN_AGAIN_NS;
-    remove_victim(clean, victim);
+    put_back(clean, victim, clean->now_ns + CLEAN_AGAIN_NS);
     return true;
 }
 
@@ -368,7 +377,8 @@ static bool is_in_vain(struct clean *clean)
     return clean->now_ns < clean->rest_until_ns;
 }
 
-static bool choose(struct clean *clean, enum clean_need need, uint64_t *segment)
+/* *tidies: the pass for tombstones that it is for. */
+static bool choose(struct clean *clean, enum clean_need need, uint64_t *segment, uint64_t *tidies)
 {
     struct clean_tombstones *tombstones = &clean->tombstones;
     if (need != CLEAN_REST && !is_in_vain(clean) && clean_choose(clean, need, segment))
@@ -377,16 +387,17 @@ static bool choose(struct clean *clean, enum clean_need need, uint64_t *segment)
         return false;
     tombstones->tidy[*segment] = false;
     tombstones->tidied++;
+    *tidies = tombstones->pass;
     return true;
 }
 
 static struct victim *begin(struct clean *clean, enum clean_need need)
 {
-    uint64_t segment;
-    if (clean->victim_count == CLEAN_VICTIMS || !choose(clean, need, &segment))
+    uint64_t segment, tidies = 0;
+    if (clean->victim_count == CLEAN_VICTIMS || !choose(clean, need, &segment, &tidies))
         return NULL;
     struct victim *victim = &clean->victims[clean->victim_count++];
-    *victim = (struct victim){.step = VICTIM_SCAN, .segment = segment};
+    *victim = (struct victim){.step = VICTIM_SCAN, .segment = segment, .tidies = tidies};
     clean->victims_begun++;
     clean_copy_begin(clean, victim);
     return victim;

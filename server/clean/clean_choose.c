@@ -119,8 +119,10 @@ static bool gives_space(const struct clean *clean, const struct emptiest *best)
 static bool is_candidate(const struct clean *clean, const struct newest *newest, uint64_t segment,
                          const struct segment_meta *meta)
 {
+    const struct clean_parked *parked = &clean->parked[segment];
+    const bool is_named = parked->named && clean_is_exposed(clean, parked->named - 1);
     return meta->state == SEGMENT_COMMITTED && meta->owner != OWNER_CHECKPOINT &&
-           clean->now_ns >= clean->parked[segment].until_ns && !clean_victim(clean, segment) &&
+           clean->now_ns >= parked->until_ns && !is_named && !clean_victim(clean, segment) &&
            !is_newest(clean, newest, meta);
 }
 

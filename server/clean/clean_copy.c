@@ -17,8 +17,8 @@
  *      digest role could read it then, or the data may be incomplete. It is copied: a start would miss it. If it does not
  *      lie in one piece it cannot be: then its victim stays for a while. It does, too, if the entry is not committed: a
  *      stopped sender may have stored it when the segment was closed. A copy would soon lie in a COMMITTED segment (C6).
- *  K9  What the uncommitted suffix of a shard may name stays where it is until the shard is reconciled: its victim stays for a
- *      while, too. The owner says so before it looks (shard_expose), and counts that; of a victim for which somebody did since
+ *  K9  What the uncommitted suffix of a shard may name stays where it is until the shard is reconciled, and its segment is no
+ *      victim until then: it is looked for before anything is copied, or that would take space and give none. The owner says so before it looks (shard_expose), and counts that; of a victim for which somebody did since
  *      its scan began, the scan is done again before it is retired. Both are read-modify-writes of one word: so either the
  *      owner finds nothing in the victim, or the scan behind it sees what the owner has said. That travels with the shard,
  *      whoever owns it; and nothing else waits for a shard that nobody serves.
@@ -45,16 +45,24 @@ struct clean_block {
     struct index_hint hint;
 };
 
-void clean_copy_begin(struct clean *clean, struct victim *victim)
+static void begin_scan(struct clean *clean, struct victim *victim)
 {
     struct server_common *common = clean->common;
     entry_scan_init(&clean->scan, &common->format,
                     pm_at(common->pm, store_segment_offset(common->store, victim->segment)),
                     STORE_SEGMENT_BYTES, 0);
     clean->entry = (struct join_piece){0};
-    clean->exposed = 0;
+    clean->exposed = clean->named = 0;
+    clean->looks = false;
     victim->need_count = 0;
     victim->exposures = atomic_fetch_add_explicit(&common->exposures, 0, memory_order_acq_rel);
+}
+
+void clean_copy_begin(struct clean *clean, struct victim *victim)
+{
+    begin_scan(clean, victim);
+    for (uint32_t id = 0; id < STORE_SHARD_IDS && !clean->looks; id++)
+        clean->looks = clean_is_exposed(clean, id);
 }
 
 /* --- superseders that are not committed yet --- */
@@ -261,13 +269,15 @@ static int clean_block(struct clean *clean, struct victim *victim, const struct 
 {
     const struct entry_header *header = &block->header;
     if (header->type == ENTRY_RECORD)
-        return drop(clean, victim, header);
+        return clean->looks ? 0 : drop(clean, victim, header);
     if (header->type != ENTRY_PUT && header->type != ENTRY_DELETE)
         return 0; /* K4 */
     if (is_named(clean, header)) {
-        clean->exposed++;
+        clean->named = 1u + header->shard;
         return 0;
     }
+    if (clean->looks)
+        return 0;
     const bool exposed = is_exposed(clean, header);
     if (!join_piece_add(&clean->entry, header, offset, block->bytes) || /* K3 */
         (exposed && header->version > committed(clean, header->shard))) {
@@ -280,12 +290,16 @@ static int clean_block(struct clean *clean, struct victim *victim, const struct 
     return error;
 }
 
-/* At the end of the scan. An owner tells of an item after it has changed it, so what is live may be told too high for a
+/* At the end of a scan. An owner tells of an item after it has changed it, so what is live may be told too high for a
  * moment: clean.c, give_up. */
-static enum clean_copied finish(struct clean *clean, const struct victim *victim)
+static enum clean_copied finish(struct clean *clean, struct victim *victim)
 {
-    const struct live *live = store_live(clean->common->store);
-    return live_items(live, victim->segment) == 0 && clean->exposed == 0 ? CLEAN_DONE : CLEAN_STUCK;
+    if (clean->looks && !clean->named) {
+        begin_scan(clean, victim);
+        return CLEAN_MORE;
+    }
+    const bool left = live_items(store_live(clean->common->store), victim->segment) > 0;
+    return left || clean->exposed || clean->named ? CLEAN_STUCK : CLEAN_DONE;
 }
 
 /* --- the scan --- */

@@ -50,6 +50,7 @@ struct victim {
     bool of_checkpoint; /* GRACE is its first step: it held nothing else */
 
     uint64_t exposures; /* of the server, when its last scan began (K9) */
+    uint64_t tidies;    /* the pass for tombstones that has found it; 0: none */
 
     /* SCAN, COMMIT */
     bool keep; /* nothing is waited for: what is not superseded by a committed version is copied */
@@ -62,6 +63,8 @@ struct victim {
 struct clean_parked {
     uint64_t until_ns;
     bool stuck; /* it holds what cannot be read (V5), as far as one try can tell */
+    uint32_t
+        named; /* nor while the suffix of a shard may name what it holds: 1 + the shard's id; 0: of none (K9) */
 };
 
 /* A full segment of the log: fenced, then read once more. */
@@ -227,6 +230,8 @@ struct clean {
     struct join_piece entry; /* that the scan of the victim is in */
     uint32_t
         exposed; /* blocks above their shard's settled version that do not end a whole entry (K6) */
+    uint32_t named; /* as in struct clean_parked */
+    bool looks;     /* it is the scan in front of that: for what suffixes may name */
     struct clean_swap swap;
 
     /* Completion records (clean_records.c). */
@@ -336,6 +341,13 @@ void clean_checkpoint_abort(struct clean *clean);
 /* --- clean_copy.c --- */
 
 void clean_copy_begin(struct clean *clean, struct victim *victim);
+
+/* K9: may a suffix name something of that shard in a COMMITTED segment? */
+static inline bool clean_is_exposed(const struct clean *clean, uint32_t id)
+{
+    const struct shard_state *shard = clean->shards[id];
+    return shard && atomic_load_explicit(&shard->exposed, memory_order_acquire) != UINT64_MAX;
+}
 
 /* Are all superseders that were waited for committed? ROWAN_EAGAIN: an epoch has ended meanwhile, and they may be
  * gone. */

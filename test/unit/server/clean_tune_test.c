@@ -48,13 +48,15 @@ TEST(another_threshold_holds_from_the_next_look_on)
 static uint64_t commit_put(struct image *image, uint16_t shard, uint64_t version, const char *key)
 {
     begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, LED, version + 10u * shard, "beside");
     write_put(image, shard, version, key);
     store_transition(image->store, image->segment, SEGMENT_USED);
     store_transition(image->store, image->segment, SEGMENT_COMMITTED);
     return image->segment;
 }
 
-/* It is said before the victim is scanned, or when its entry was copied. */
+/* It is said before the victim is scanned: then nothing of it is copied, or that would give no space; or when its entry was
+ * copied. */
 TEST(what_a_suffix_may_name_stays_until_the_shard_is_reconciled)
 {
     for (unsigned late = 0; late < 2; late++) {
@@ -70,6 +72,11 @@ TEST(what_a_suffix_may_name_stays_until_the_shard_is_reconciled)
         poll();
         assert_int_equal(store_meta(image->store, victim).state, SEGMENT_COMMITTED);
         assert_true(late || store_segment_at(image->store, find(backed, key)) == victim);
+        assert_true(late || segment_of(image, "beside") == victim);
+        const uint64_t begun = clean->victims_begun;
+        now_ns += 2 * NS_PER_S;
+        poll();
+        assert_int_equal(clean->victims_begun, begun);
         shard_cover(backed);
         now_ns += 2 * NS_PER_S;
         poll();
