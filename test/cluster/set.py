@@ -11,7 +11,7 @@ from harness import Cluster, environment, expect, program, run, scratch, tap
 
 SMALL = ("--pm-bytes", "96M", "--landing-segments", "4")
 SERVER_KEYS = {"clean-below", "fill-rate", "trace-one-in", "checkpoints", "spin-us", "stop-timeout", "log-bytes", "log-level"}
-MANAGER_KEYS = {"max-shards", "balance-above", "spin-us", "log-bytes", "log-level"}
+MANAGER_KEYS = {"max-shards", "balance-above", "start-wait", "goodbye-wait", "spin-us", "log-bytes", "log-level"}
 SECONDS = 30
 
 

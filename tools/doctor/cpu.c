@@ -62,9 +62,12 @@ static void check_clock(struct doctor *doctor)
 static void check_pause(struct doctor *doctor)
 {
     char flags[8192] = "", clock[64] = "unknown";
-    host_line(host_path(doctor, "/proc/cpuinfo"), "flags", flags, sizeof flags);
+    const bool read = host_line(host_path(doctor, "/proc/cpuinfo"), "flags", flags, sizeof flags);
     host_read(host_path(doctor, CLOCKS "/current_clocksource"), clock, sizeof clock);
-    if (!host_has_word(flags, "hypervisor"))
+    if (!read)
+        doctor_say(doctor, VERDICT_UNKNOWN, 0, "clock-pause", NULL,
+                   "/proc/cpuinfo has no line of flags: it may be a virtual machine");
+    else if (!host_has_word(flags, "hypervisor"))
         doctor_ok(doctor, "clock-pause", NULL, "no virtual machine: the clock counts every pause");
     else
         doctor_say(
