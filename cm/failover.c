@@ -18,7 +18,8 @@
 struct work {
     struct cluster_config *config; /* with the members of before */
     const struct cluster_config *old;
-    const bool *silent, *waits, *doubt; /* by position of the member */
+    const bool *silent, *waits; /* by position of the member, as reports are */
+    const struct cm_join *const *reports;
     struct led led;
 };
 
@@ -74,12 +75,15 @@ static void wait_for(struct work *work, struct shard *shard)
     comeback_keep(work->config, shard);
 }
 
-/* Is there nobody among them whose data are whole? */
-static bool are_in_doubt(const struct work *work, const uint32_t *servers, uint32_t count)
+/* Is there nobody among them whose data of it are whole? */
+static bool are_in_doubt(const struct work *work, const struct shard *shard,
+                         const uint32_t *servers, uint32_t count)
 {
     bool all = count > 0;
-    for (uint32_t i = 0; i < count; i++)
-        all = all && work->doubt[cluster_position(work->config, servers[i])];
+    for (uint32_t i = 0; i < count && all; i++) {
+        const struct cm_join *report = work->reports[cluster_position(work->config, servers[i])];
+        all = report && join_quality(report, work->old, shard->id) == JOIN_INCOMPLETE;
+    }
     return all;
 }
 
@@ -89,7 +93,7 @@ static bool change_shard(struct work *work, const struct shard *old, struct shar
     uint32_t servers[CLUSTER_MAX_REPLICAS];
     const uint32_t all = shard_replicas(shard, servers), full = drop_silent(work, servers, all),
                    filling = shard->filling_count;
-    const bool doubt = are_in_doubt(work, servers, full);
+    const bool doubt = are_in_doubt(work, old, servers, full);
     bool changed = full > 0 && full < all;
     shard->filling_count = drop_silent(work, shard->filling, filling);
     if (full == 0 || shard_is_kept(work->old, old)) {
@@ -130,10 +134,14 @@ static void drop_members(struct work *work)
 }
 
 int failover_make(const struct cluster_config *old, const bool *silent, const bool *waits,
-                  const bool *doubt, struct cluster_config **out, char *why, size_t why_bytes)
+                  const struct cm_join *const *reports, struct cluster_config **out, char *why,
+                  size_t why_bytes)
 {
-    struct work work = {
-        .config = cluster_copy(old), .old = old, .silent = silent, .waits = waits, .doubt = doubt};
+    struct work work = {.config = cluster_copy(old),
+                        .old = old,
+                        .silent = silent,
+                        .waits = waits,
+                        .reports = reports};
     struct cluster_config *config = work.config;
     if (!config)
         return ROWAN_ENOMEM;

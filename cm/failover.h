@@ -5,10 +5,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "cm/join.h"
 #include "common/cluster/cluster.h"
 
 /* failover_make: from the configuration in force and who of its members is silent (silent[i]: member i; no kept one, and not
- * all others), and of these is not to be replaced by a single one (waits[i]), and whose data may be incomplete (doubt[i]), to the one that is
+ * all others), and of these is not to be replaced by a single one (waits[i]), and the last report of each (reports[i]; NULL: none is known), to the one that is
  * proposed:
  *  - the term is one more;
  *  - a shard loses its silent replicas, full and filling ones. One whose primary is silent is led by the full backup left that
@@ -21,6 +22,7 @@
  *  - any other silent member is no member any more.
  * *out is finished. Errors: ROWAN_ETOOMANY (a shard has no epoch left; `why` says which), ROWAN_ENOMEM. */
 int failover_make(const struct cluster_config *old, const bool *silent, const bool *waits,
-                  const bool *doubt, struct cluster_config **out, char *why, size_t why_bytes);
+                  const struct cm_join *const *reports, struct cluster_config **out, char *why,
+                  size_t why_bytes);
 
 #endif

@@ -248,14 +248,16 @@ static struct cluster_config *propose_failover(struct cm_state *state, const boo
 {
     struct cluster_config *config = NULL;
     char why[CM_MAX_DETAIL_BYTES + 1];
-    bool waits[CLUSTER_MAX_MEMBERS], doubt[CLUSTER_MAX_MEMBERS];
+    bool waits[CLUSTER_MAX_MEMBERS];
+    const struct cm_join *reports[CLUSTER_MAX_MEMBERS];
     for (uint32_t i = 0; i < state->config->member_count; i++) {
         const struct member *member = &state->config->members[i];
         const struct registration *last = registrations_find(&state->running, member->server);
         waits[i] = silent[i] && is_power_off(state, member);
-        doubt[i] = last && last->join.possibly_incomplete && state_reads_mixed(state);
+        reports[i] = last && state_reads_mixed(state) ? &last->join : NULL;
     }
-    const int error = failover_make(state->config, silent, waits, doubt, &config, why, sizeof why);
+    const int error =
+        failover_make(state->config, silent, waits, reports, &config, why, sizeof why);
     if (error && error != ROWAN_ENOMEM && state->failed_term != state->config->term) {
         state->failed_term = state->config->term;
         actions_log(state, CM_ACTION_WARN, "failover_impossible", "%s", why);

@@ -21,6 +21,20 @@ const struct cluster_config *control_config_known(const struct control *control)
     return control->next ? control->next : control->config ? control->config : control->coming;
 }
 
+/* What a start found damaged; of a run, which shards are not reconciled yet (control_open.c, invariant 4). */
+static struct damage doubts(const struct control *control)
+{
+    struct damage damage = {0};
+    if (!control->config)
+        return control->verify.damage;
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        const struct shard_state *shard = control->shards[i];
+        if (shard && atomic_load_explicit(&shard->possibly_incomplete, memory_order_relaxed))
+            damage_add(&damage, shard->id, DAMAGE_NO_SLOT);
+    }
+    return damage;
+}
+
 /* Reports for duty. From then on the CM also sends later configurations on this connection. */
 static void join(struct control *control)
 {
@@ -33,21 +47,19 @@ static void join(struct control *control)
     body.block_limit = caps->block_limit;
     body.fabric = (char *)(uintptr_t)caps->backend;
     body.data_cluster = control->data.cluster;
-    const struct damage *damage = &control->verify.damage;
+    const struct damage damage = doubts(control);
     Rowan__DamagedShard rows[DAMAGE_MAX_SHARDS], *damaged[DAMAGE_MAX_SHARDS];
-    /* Of a run it is told by `possibly_incomplete` (control_open.c, invariant 5), as long as it lasts. */
-    const uint32_t damages = control->config ? 0 : damage->count;
-    for (uint32_t i = 0; i < damages; i++) {
+    for (uint32_t i = 0; i < damage.count; i++) {
         rows[i] = (Rowan__DamagedShard)ROWAN__DAMAGED_SHARD__INIT;
-        rows[i].shard = damage->shards[i].shard;
-        rows[i].first_slot = damage->shards[i].first_slot;
-        rows[i].last_slot = damage->shards[i].last_slot;
+        rows[i].shard = damage.shards[i].shard;
+        rows[i].first_slot = damage.shards[i].first_slot;
+        rows[i].last_slot = damage.shards[i].last_slot;
         damaged[i] = &rows[i];
     }
-    body.n_damaged = damages;
+    body.n_damaged = damage.count;
     body.damaged = damaged;
     body.possibly_incomplete =
-        control->data.possibly_incomplete || (damage->all && !control->config);
+        damage.all || (control->data.possibly_incomplete && !control->config);
     body.torn = control->verify.torn && !control->config;
     body.named = control_config_known(control) != NULL;
     body.known_term = body.named ? control_config_known(control)->term : 0;

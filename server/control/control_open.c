@@ -9,8 +9,9 @@
  *     all data of the one before. So is the configuration (control_stored.c).
  *  3. No peer is admitted before the zone is open, and every digest role has its shards before it
  *     sees the first segment: no entry can land for a shard that nobody here knows (design, H16).
- *  4. A run on possibly incomplete data says so in its record until all its shards are reconciled, so
- *     that a run after a crash knows it, too. One that nobody serves yet is not reconciled.
+ *  4. A run on possibly incomplete data says so in its record until all shards that this concerns are reconciled, so
+ *     that a run after a crash knows it, too. One that nobody serves yet is not reconciled. The manager is told of each
+ *     one that is.
  *  5. Where damage is found and the shard is this server's all the same, no replica is whole: its data are possibly
  *     incomplete. That is in the record of the last run before the damaged places become void: until then the next
  *     start finds them, too.
@@ -230,23 +231,31 @@ static void start_run(struct control *control)
         fail(control, error, "the run record cannot be written");
 }
 
-static bool is_reconciled(const struct control *control)
+static bool is_reconciled(const struct control *control, uint32_t position)
 {
-    for (uint32_t i = 0; i < control->config->shard_count; i++) {
-        struct shard_state *shard = control->shards[i];
-        if (shard && (shard_is_kept(control->config, &control->config->shards[i]) ||
-                      atomic_load_explicit(&shard->commit, memory_order_relaxed) <
-                          version_make(shard->epoch, 0) ||
-                      atomic_load_explicit(&shard->missing, memory_order_relaxed)))
-            return false;
-    }
-    return true;
+    const struct shard_state *shard = control->shards[position];
+    return !shard_is_kept(control->config, &control->config->shards[position]) &&
+           atomic_load_explicit(&shard->commit, memory_order_relaxed) >=
+               version_make(shard->epoch, 0) &&
+           !atomic_load_explicit(&shard->missing, memory_order_relaxed);
 }
 
 /* Invariant 4. */
 static void record_reconciliation(struct control *control, uint64_t *wake_ns)
 {
-    if (!is_reconciled(control)) {
+    bool all = true, any = false;
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        struct shard_state *shard = control->shards[i];
+        if (!shard || !atomic_load_explicit(&shard->possibly_incomplete, memory_order_relaxed))
+            continue;
+        const bool reconciled = is_reconciled(control, i);
+        atomic_store_explicit(&shard->possibly_incomplete, !reconciled, memory_order_relaxed);
+        all = all && reconciled;
+        any = any || reconciled;
+    }
+    if (any)
+        control_config_report(control); /* its replicas count as whole again (cm/comeback.h) */
+    if (!all) {
         wake_at(wake_ns, control->now_ns + RECONCILED_CHECK_NS);
         return;
     }
@@ -260,7 +269,6 @@ static void record_reconciliation(struct control *control, uint64_t *wake_ns)
     if (error)
         server_fail(control->common, error, "the run record cannot be written");
     atomic_store_explicit(&control->common->possibly_incomplete, false, memory_order_release);
-    control_config_report(control); /* its replicas count as whole again (cm/comeback.h) */
 }
 
 /* --- serving --- */

@@ -90,7 +90,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
         atomic_init(&shard->state->parent, parent->id);
     shard->state->first_epoch = found.first_epoch;
     shard->state->first_allocation = found.first_allocation;
-    shard->state->possibly_incomplete = recover_is_incomplete(options, row->id);
+    atomic_init(&shard->state->possibly_incomplete, recover_is_incomplete(options, row->id));
     const uint64_t settled = found.settled;
     prefix_init(&shard->state->prefix, settled);
     suffix_drop(&shard->state->suffix, settled); /* R4 */

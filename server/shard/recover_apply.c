@@ -93,7 +93,8 @@ static int recover_joined(struct recover_part *part, struct recover_shard *shard
     int error = 0;
     if (offset == 0 && join_is_contiguous(entry, &part->recover->common->format, header)) {
         offset = entry->offsets[0];
-    } else if (offset == 0 && !shard->state->possibly_incomplete &&
+    } else if (offset == 0 &&
+               !atomic_load_explicit(&shard->state->possibly_incomplete, memory_order_relaxed) &&
                header->version <= atomic_load(&shard->state->settled)) {
         /* R6: it was copied, and the copy was cleaned; or another copy, in one piece, begins here. */
         join_keep_piece(entry, &part->recover->common->format, header);

@@ -199,7 +199,7 @@ static int apply_some(struct recover_part *part, const struct recover_list *list
 /* K9 of the clean role, which has not begun. A block that could not be read when its segment was committed may be of the suffix. */
 static bool is_exposed(const struct store *store, const struct shard_state *shard)
 {
-    bool exposed = shard->possibly_incomplete;
+    bool exposed = atomic_load_explicit(&shard->possibly_incomplete, memory_order_relaxed);
     for (uint32_t i = 0; i < shard->suffix.count && !exposed; i++) {
         const uint64_t segment = store_segment_at(store, shard->suffix.items[i].offset);
         exposed = store_meta(store, segment).state == SEGMENT_COMMITTED;

@@ -92,6 +92,8 @@ struct shard_state {
     struct completed completed; /* backup: what has left the suffix */
     struct suffix_below below;  /* what of lower versions another replica may lack */
     struct records records;     /* primary: completed operations whose answer may be asked again */
+    _Atomic bool possibly_incomplete; /* each replica may lack anything, and reconciliation leaves
+                                         nothing out; until one has ended. The control role's */
 
     /* Primary only. */
     bool begun; /* it was served in `epoch`: but for writes in flight, all is on every replica */
@@ -115,8 +117,6 @@ struct shard_state {
     struct shard_link active_link; /* in the worker's list of those with writes in flight */
     bool reconcile_listed;         /* in the worker's list of those to be reconciled */
     struct shard_link reconcile_link;
-    bool
-        possibly_incomplete; /* each replica may lack anything: reconciliation leaves nothing out */
     bool commit_listed; /* in the worker's list of those whose commit version is to be spread */
     bool commit_again;  /* also if it has not changed: a backup may not have been told */
     struct shard_link commit_link;

@@ -459,7 +459,7 @@ static void finish(struct worker *worker, struct reconciliation *it, uint64_t no
               worker->number, shard->id, shard->epoch, it->commit, it->from,
               shard->suffix.count - suffix_find(&shard->suffix, it->from), it->taken,
               atomic_load_explicit(&shard->lost, memory_order_relaxed));
-    if (it->holes && !shard->possibly_incomplete)
+    if (it->holes && !atomic_load_explicit(&shard->possibly_incomplete, memory_order_relaxed))
         log_event(LOG_WARN, "holes_filled", "worker=%u shard=%u entries=%u after=%lx",
                   worker->number, shard->id, it->holes, it->from);
     suffix_clear(&shard->suffix);

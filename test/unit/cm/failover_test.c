@@ -38,6 +38,7 @@ static struct cluster_config *make(const struct row *from)
 }
 
 static const bool none[MEMBERS];
+static const struct cm_join *const no_reports[MEMBERS];
 
 static struct cluster_config *after(const struct cluster_config *old, uint32_t one, uint32_t other)
 {
@@ -46,7 +47,8 @@ static struct cluster_config *after(const struct cluster_config *old, uint32_t o
         silent[i] = old->members[i].server == one || old->members[i].server == other;
     struct cluster_config *config;
     char why[200];
-    assert_int_equal(failover_make(old, silent, none, none, &config, why, sizeof why), ROWAN_OK);
+    assert_int_equal(failover_make(old, silent, none, no_reports, &config, why, sizeof why),
+                     ROWAN_OK);
     assert_int_equal(config->term, old->term + 1);
     return config;
 }
@@ -133,7 +135,8 @@ TEST(who_may_be_stopping_with_all_others_is_waited_for_rather_than_replaced_by_a
     const bool silent[MEMBERS] = {true, false, false, true}, waits[MEMBERS] = {true};
     struct cluster_config *old = make(rows), *config, *next;
     char why[200];
-    assert_int_equal(failover_make(old, silent, waits, none, &config, why, sizeof why), ROWAN_OK);
+    assert_int_equal(failover_make(old, silent, waits, no_reports, &config, why, sizeof why),
+                     ROWAN_OK);
     assert_true(cluster_member(config, 1)->kept && config->mixed);
     assert_row(config, 0, (struct row){2, {3}, {0}}, 8); /* two are left */
     assert_row(config, 2, (struct row){1, {2}, {3}}, 8); /* 2 alone: it serves nothing */
@@ -142,7 +145,8 @@ TEST(who_may_be_stopping_with_all_others_is_waited_for_rather_than_replaced_by_a
 
     /* A shard that waits loses nobody any more. */
     const bool both[MEMBERS] = {false, true, true, false};
-    assert_int_equal(failover_make(config, both, none, none, &next, why, sizeof why), ROWAN_OK);
+    assert_int_equal(failover_make(config, both, none, no_reports, &next, why, sizeof why),
+                     ROWAN_OK);
     assert_row(next, 2, (struct row){1, {2}, {0}}, 9);
     assert_true(cluster_member(next, 2)->kept && !next->mixed);
     cluster_release(next);
@@ -161,7 +165,8 @@ TEST(a_primary_that_is_silent_is_not_waited_for_with_those_that_said_goodbye)
     struct cluster_config *old = make(same), *config;
     char why[200];
     old->shards[0].worker = 1;
-    assert_int_equal(failover_make(old, silent, waits, none, &config, why, sizeof why), ROWAN_OK);
+    assert_int_equal(failover_make(old, silent, waits, no_reports, &config, why, sizeof why),
+                     ROWAN_OK);
     assert_null(cluster_member(config, 1));
     assert_true(cluster_member(config, 2)->kept);
     for (uint16_t i = 0; i < 4; i++) {
@@ -175,10 +180,20 @@ TEST(a_primary_that_is_silent_is_not_waited_for_with_those_that_said_goodbye)
 /* 1 may have what 2 lacks: it may not be reconciled yet. */
 TEST(a_shard_is_not_left_to_those_whose_data_are_in_doubt)
 {
-    const bool silent[MEMBERS] = {true}, doubt[MEMBERS] = {false, true};
+    const bool silent[MEMBERS] = {true};
+    struct cm_join second = world_join_of(2);
+    const struct cm_join *const reports[MEMBERS] = {NULL, &second};
     struct cluster_config *old = make(rows), *config;
+    second.data_cluster = old->cluster;
+    damage_add(&second.damage, 5,
+               DAMAGE_NO_SLOT); /* of shard 2 it has all: that was served since */
     char why[200];
-    assert_int_equal(failover_make(old, silent, none, doubt, &config, why, sizeof why), ROWAN_OK);
+    assert_int_equal(failover_make(old, silent, none, reports, &config, why, sizeof why), ROWAN_OK);
+    assert_row(config, 2, (struct row){2, {0}, {3, 4}}, 8);
+    cluster_release(config);
+
+    damage_add(&second.damage, 2, DAMAGE_NO_SLOT);
+    assert_int_equal(failover_make(old, silent, none, reports, &config, why, sizeof why), ROWAN_OK);
     assert_row(config, 2, (struct row){1, {2}, {3, 4}}, 8);
     assert_row(config, 0, (struct row){2, {3}, {0}}, 8); /* 3 is whole */
     assert_true(cluster_member(config, 1)->kept && config->mixed);
@@ -192,7 +207,7 @@ TEST(a_shard_without_an_epoch_left_is_said)
     const bool silent[MEMBERS] = {true};
     char why[200];
     old->shards[3].epoch = CLUSTER_MAX_EPOCH;
-    assert_int_equal(failover_make(old, silent, none, none, &config, why, sizeof why),
+    assert_int_equal(failover_make(old, silent, none, no_reports, &config, why, sizeof why),
                      ROWAN_ETOOMANY);
     assert_non_null(strstr(why, "shard 3 has used up"));
     assert_null(config);

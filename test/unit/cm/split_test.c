@@ -62,11 +62,12 @@ static struct cluster_config *next_of(struct cluster_config *config,
 static struct cluster_config *without(struct cluster_config *config, uint32_t servers)
 {
     bool silent[MEMBERS], waits[MEMBERS] = {false};
+    const struct cm_join *reports[MEMBERS] = {NULL};
     struct cluster_config *next;
     char why[200];
     for (uint32_t i = 0; i < config->member_count; i++)
         silent[i] = servers >> config->members[i].server & 1;
-    assert_int_equal(failover_make(config, silent, waits, waits, &next, why, sizeof why), 0);
+    assert_int_equal(failover_make(config, silent, waits, reports, &next, why, sizeof why), 0);
     cluster_release(config);
     return next;
 }

@@ -17,6 +17,8 @@ static int open_stage(void **state)
     return 0;
 }
 
+static uint32_t damaged; /* the first shard of which the last report says so */
+
 static Rowan__Join last_report(struct stage *stage)
 {
     const struct puppet_conn *cm = stage_cm(stage);
@@ -24,8 +26,10 @@ static Rowan__Join last_report(struct stage *stage)
     Rowan__Join report = ROWAN__JOIN__INIT;
 
     while ((message = stage_message(stage, cm, NULL)))
-        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN)
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN) {
             report = *message->join;
+            damaged = report.n_damaged ? report.damaged[0]->shard : 0;
+        }
     assert_true(report.server == 1);
     return report;
 }
@@ -280,6 +284,9 @@ TEST(a_reboot_makes_data_incomplete_until_all_is_united)
     }
     /* Shard 3 is led by the backup, which has not said that its log reconciliation is over. */
     assert_true(last_run(stage).possibly_incomplete);
+    const Rowan__Join report = last_report(stage);
+    assert_true(!report.possibly_incomplete && report.n_damaged == 1);
+    assert_int_equal(damaged, 3);
 }
 
 TEST(the_doubt_ends_with_the_unions)
