@@ -18,10 +18,11 @@
  *      lie in one piece it cannot be: then its victim stays for a while. It does, too, if the entry is not committed: a
  *      stopped sender may have stored it when the segment was closed. A copy would soon lie in a COMMITTED segment (C6).
  *  K9  What the uncommitted suffix of a shard may name stays where it is until the shard is reconciled, and its segment is no
- *      victim until then: it is looked for before anything is copied, or that would take space and give none. The owner says so before it looks (shard_expose), and counts that; of a victim for which somebody did since
- *      its scan began, the scan is done again before it is retired. Both are read-modify-writes of one word: so either the
- *      owner finds nothing in the victim, or the scan behind it sees what the owner has said. That travels with the shard,
- *      whoever owns it; and nothing else waits for a shard that nobody serves.
+ *      victim until then: it is looked for before anything is copied, or that would take space and give none. The owner says
+ *      so before it looks (shard_expose), and counts that; of a victim for which somebody did since its scan began, the scan
+ *      is done again before it is retired. Both are read-modify-writes of one word: so either the owner finds nothing in the
+ *      victim, or the scan behind it sees what the owner has said. That travels with the shard, whoever owns it; and nothing
+ *      else waits for a shard that nobody serves.
  *  K7  A tombstone for whose key the index has nothing has gone (clean_tombstones.c, B5): what is settled was applied, and
  *      nothing else takes an item away.
  */

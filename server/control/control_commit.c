@@ -72,10 +72,13 @@ static uint64_t durable(const struct shard_state *shard)
 }
 
 /* G6 */
-static bool is_in_use(const struct control *control, const struct segment_meta *meta)
+static bool is_in_use(const struct control *control, uint64_t segment,
+                      const struct segment_meta *meta)
 {
-    if (meta->owner == OWNER_DIGEST && meta->owner_number < control->options->digests)
-        return meta->allocation >= digest_stores_from(control->digests[meta->owner_number]);
+    if (meta->owner == OWNER_DIGEST && meta->owner_number < control->options->digests) {
+        const struct digest *digest = control->digests[meta->owner_number];
+        return meta->allocation >= digest_stores_from(digest) || digest_keeps(digest, segment);
+    }
     return meta->owner == OWNER_WORKER && meta->owner_number < control->options->workers &&
            meta->allocation >= worker_sends_from(control->workers[meta->owner_number]);
 }
@@ -190,7 +193,7 @@ static bool begin(struct control *control, uint64_t *wake_ns)
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
         control->commit_covers[i] = meta.state == SEGMENT_USED && meta.owner != OWNER_CHECKPOINT &&
-                                    !is_in_use(control, &meta) && !is_pinned(control, i);
+                                    !is_in_use(control, i, &meta) && !is_pinned(control, i);
         noted += control->commit_covers[i];
     }
     if (!owed && noted <= control->kept) {
@@ -268,7 +271,7 @@ static void commit_covered(struct control *control)
     struct store *store = control->common->store;
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
-        if (control->commit_covers[i] && !is_in_use(control, &meta))
+        if (control->commit_covers[i] && !is_in_use(control, i, &meta))
             store_transition(store, i, SEGMENT_COMMITTED);
     }
 }

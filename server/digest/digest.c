@@ -270,6 +270,9 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
     if (!digest->log.store) {
         log_init(&digest->log, digest->common->store, OWNER_DIGEST, digest->number);
         log_watch(&digest->log, digest_log_closes, NULL, digest);
+        digest->halves = calloc(store_segments(digest->common->store), sizeof *digest->halves);
+        if (!digest->halves)
+            server_fail(digest->common, ROWAN_ENOMEM, "no memory for the digest of the backup log");
     }
     if (shard->filling && digest->log.open)
         log_close(&digest->log); /* so that what is copied lies in segments of later allocations */
@@ -495,6 +498,7 @@ void digest_destroy(struct digest *digest)
     queries_drop(&digest->stores);
     if (digest->join_ready)
         join_fini(&digest->join);
+    free(digest->halves);
     free(digest);
 }
 
@@ -511,6 +515,12 @@ uint64_t digest_entries(const struct digest *digest)
 uint64_t digest_stores_from(const struct digest *digest)
 {
     return atomic_load_explicit(&digest->stores_from, memory_order_acquire);
+}
+
+bool digest_keeps(const struct digest *digest, uint64_t segment)
+{
+    return digest->halves &&
+           atomic_load_explicit(&digest->halves[segment], memory_order_relaxed) > 0;
 }
 
 uint64_t digest_fetches(const struct digest *digest)

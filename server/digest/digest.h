@@ -32,6 +32,10 @@ uint64_t digest_entries(const struct digest *digest);
 #define DIGEST_STORES_NOTHING UINT64_MAX
 uint64_t digest_stores_from(const struct digest *digest);
 
+/* Likewise this segment of its log, to be asked behind that: it holds a part of a long entry that came by message, and waits
+ * for the rest. */
+bool digest_keeps(const struct digest *digest, uint64_t segment);
+
 /* How often it asked for versions that are missing. Any thread. */
 uint64_t digest_fetches(const struct digest *digest);
 

@@ -48,6 +48,7 @@ struct digest {
     struct queries queries;
     struct queries stores;        /* QUERY_STORE, oldest first */
     _Atomic uint64_t stores_from; /* digest_stores_from */
+    _Atomic uint32_t *halves;     /* by segment: entries of which a part lies there (E7) */
     struct queries waiting;       /* QUERY_SUFFIX, until the scan has caught up */
     uint64_t look_after_ns;       /* interval of the next look; 0: wait to be woken */
     uint64_t look_ns;             /* when */

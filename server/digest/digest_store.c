@@ -20,7 +20,7 @@
  *      closed segments.
  *  E7  What is stored and not applied lies in no COMMITTED segment: the control role asks for `stores_from`. So does a
  *      long entry of which a message brought a part, until the next ones bring the rest, its epoch ends, or its version
- *      is settled without it. Versions in front of the first epoch are settled from the start, and that says nothing of
+ *      is settled without it: that segment alone (`halves`), as the server that brings it may be gone for long. Versions in front of the first epoch are settled from the start, and that says nothing of
  *      them: an entry of those is not dropped for it.
  *
  *  message --(blocks are stored)--> fence --(done)--> applied --> answered
@@ -226,18 +226,27 @@ static void begin(struct digest *digest, struct query *query)
         atomic_store_explicit(&digest->stores_from, query->store.from, memory_order_release);
 }
 
+/* E7: the segment with what has come in part, before anybody can see that the message is over. */
+static void keep_half(struct digest *digest, struct shard_state *shard)
+{
+    const struct incoming *incoming = &shard->incoming;
+    const uint64_t half = incoming->coming && !incoming->skipped
+                              ? 1 + store_segment_at(digest->common->store, incoming->start)
+                              : 0;
+    if (half == shard->half || !digest->halves)
+        return;
+    if (half)
+        atomic_fetch_add_explicit(&digest->halves[half - 1], 1, memory_order_relaxed);
+    if (shard->half)
+        atomic_fetch_sub_explicit(&digest->halves[shard->half - 1], 1, memory_order_relaxed);
+    shard->half = half;
+}
+
 void digest_store_release(struct digest *digest)
 {
-    const struct store *store = digest->common->store;
     uint64_t from = digest->kept_from ? digest->kept_from : DIGEST_STORES_NOTHING;
-    for (const struct shard_state *it = digest->owned.first; it; it = it->owned_link.next) {
-        const struct incoming *incoming = &it->incoming;
-        if (!incoming->coming || incoming->skipped)
-            continue;
-        const uint64_t segment = store_segment_at(store, incoming->start);
-        const uint64_t allocation = store_meta(store, segment).allocation;
-        from = allocation < from ? allocation : from;
-    }
+    for (struct shard_state *it = digest->owned.first; it; it = it->owned_link.next)
+        keep_half(digest, it);
     for (const struct query *query = digest->stores.first; query; query = query->place.next) {
         if (query->store.begun && query->store.from < from)
             from = query->store.from;
@@ -248,6 +257,7 @@ void digest_store_release(struct digest *digest)
 void digest_store_drop(struct digest *digest, struct shard_state *shard)
 {
     shard->incoming.coming = false;
+    keep_half(digest, shard);
     digest_store_release(digest);
 }
 

@@ -131,6 +131,7 @@ struct shard_state {
 
     /* Backup only: a long entry that comes by message. */
     struct incoming incoming;
+    uint64_t half; /* 1 + the segment that is kept for a part of it (digest_store.c, E7); 0: none */
 
     /* Backup only: what is asked for while `missing`. */
     struct shard_link missing_link;
