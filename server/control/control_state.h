@@ -182,7 +182,7 @@ struct control {
     struct lease lease; /* control_lease.c */
     struct control_memory {
         uint64_t refused, told_ns; /* as logged, and when; 0: never */
-        uint64_t since_ns;         /* M1; 0: there is memory */
+        uint64_t since_ns;         /* M5; 0: there is memory */
     } memory;                      /* control_memory.c */
     struct control_load load;
 

@@ -1,5 +1,6 @@
 /* Leases: the control role's renewals to the manager, and what a worker may answer. */
 #include "common/base/error.h"
+#include "common/base/memory.h"
 #include "common/cluster/control.h"
 #include "common/cluster/managers.h"
 #include "stage.h"
@@ -250,6 +251,20 @@ TEST(a_server_that_is_to_stop_serves_until_its_lease_is_over_and_leaves_then)
     stage_run(stage);
     assert_true(server_has_stopped(stage->server));
     assert_int_equal(server_error(stage->server), 0);
+}
+
+/* Its leases are shorter than a second. */
+TEST(a_server_without_memory_ends_when_a_lease_and_a_second_are_over)
+{
+    grant(stage);
+    atomic_store(&memory_least, 64);
+    stage_run(stage);
+    stage_pass(stage, NS_PER_S - 1);
+    const int early = server_error(stage->server);
+    stage_pass(stage, 1);
+    atomic_store(&memory_least, 0);
+    assert_int_equal(early, 0);
+    assert_int_equal(server_error(stage->server), ROWAN_ENOMEM);
 }
 
 TEST(a_server_that_is_to_stop_waits_for_its_removal_only_so_long)
