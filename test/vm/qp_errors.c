@@ -1,7 +1,7 @@
 /* qp_errors.c - breaks a process's queue pairs from inside, as a link or a device would. Preloaded
  * (LD_PRELOAD) into unchanged programs.
  *
- * It keeps a list of the queue pairs that the process has made. Each SIGUSR2 moves one of those that can
+ * It keeps a list of the queue pairs that the process has made. Each SIGURG moves one of those that can
  * send into the error state, the next one in turn. Then it appends a line to the file $QP_ERRORS_LOG.PID:
  * "qp=NUMBER type=rc|ud", or "none" if there is none. So the sender of the signal can wait for it.
  */
@@ -112,5 +112,5 @@ __attribute__((constructor)) static void begin(void)
         abort();
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigaction(SIGUSR2, &action, NULL);
+    sigaction(SIGURG, &action, NULL);
 }
