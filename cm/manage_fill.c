@@ -77,8 +77,9 @@ bool manage_find_back(struct cm_state *state, struct comeback *back, bool all)
         struct registration *entry = &state->registered.entries[i];
         const struct member *member = cluster_member(state->config, entry->join.server);
         const bool waits = member && (all || member->kept);
-        if (state->now_ns - entry->since_ns >= torn_ns)
-            entry->join.torn = false; /* as long again for the others */
+        /* A version that cannot tell may be torn. As long again for the others. */
+        entry->join.torn = (entry->join.torn || entry->join.format < VERSION_CONFIGURATION_MIXED) &&
+                           state->now_ns - entry->since_ns < torn_ns;
         if (waits && is_fresh(state, entry))
             back->joins[back->came++] = &entry->join;
         else if (waits && state->now_ns - entry->reported_ns <= MOMENT_NS)
