@@ -32,6 +32,11 @@ const char refusal_gone_back[] =
     "or "
     "move it away and start all servers anew and the manager with --recover";
 
+static const char refusal_older[] =
+    "the configuration has a format that this server's version does not read: it waits, as long as "
+    "a shard waits for a server that is away, or there are users; start a server of the "
+    "configuration manager's version";
+
 static const char refusal_stranger[] =
     "the server's number is not among the servers of this cluster, or it was removed (rowan add "
     "lets it in where there are leases)";
@@ -44,7 +49,7 @@ int refusal_error(const char *why, const struct cluster_config *config, bool has
         return ROWAN_ENOTLEADING;
     if (why == refusal_removed)
         return ROWAN_EREMOVED;
-    if (why == refusal_gone_back)
+    if (why == refusal_gone_back || why == refusal_older)
         return ROWAN_EAGAIN;
     if (why != refusal_restarted && why != refusal_taken)
         return ROWAN_EREFUSED;
@@ -73,6 +78,8 @@ const char *refusal_unfit(const struct cm_state_options *options,
     if (!cluster_member(config, join->server) &&
         (config->lease_ms == 0 || !plan_wants(options, config, join->server)))
         return refusal_stranger;
+    if (join->format < cluster_format(config))
+        return refusal_older;
     if (join->block_limit < config->block_limit)
         return "this server's fabric carries smaller blocks than the cluster's entries have: start "
                "it with the fabric that the cluster was made with";

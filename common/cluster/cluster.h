@@ -195,6 +195,9 @@ uint32_t cluster_seed(const struct cluster_config *config);
 size_t cluster_encode(const struct cluster_config *config, bool with_secret, void *out,
                       size_t capacity);
 size_t cluster_encoded_bytes(const struct cluster_config *config, bool with_secret);
+
+/* The lowest that can express it, the secret and the users too. */
+uint32_t cluster_format(const struct cluster_config *config);
 int cluster_decode(const void *bytes, size_t count, struct cluster_config **out);
 
 #endif

@@ -22,14 +22,21 @@ struct config_part {
     Rowan__User user, *users[1];
 };
 
+uint32_t cluster_format(const struct cluster_config *config)
+{
+    return config->mixed      ? VERSION_CONFIGURATION_MIXED
+           : config->users    ? VERSION_CONFIGURATION_USERS
+           : config->lease_ms ? VERSION_CONFIGURATION_LEASES
+                              : VERSION_CONFIGURATION_LOWEST;
+}
+
 static void part_scalars(struct config_part *part, const struct cluster_config *config,
                          bool with_secret)
 {
     rowan__configuration__init(&part->configuration);
-    part->configuration.format = with_secret && config->mixed   ? VERSION_CONFIGURATION_MIXED
-                                 : with_secret && config->users ? VERSION_CONFIGURATION_USERS
-                                 : config->lease_ms             ? VERSION_CONFIGURATION_LEASES
-                                                                : VERSION_CONFIGURATION_LOWEST;
+    part->configuration.format = with_secret        ? cluster_format(config)
+                                 : config->lease_ms ? VERSION_CONFIGURATION_LEASES
+                                                    : VERSION_CONFIGURATION_LOWEST;
     part->configuration.login_required = with_secret && config->users && config->users->required;
     part->configuration.term = config->term;
     part->configuration.cluster = config->cluster;

@@ -389,7 +389,8 @@ static void say_goodbye(struct world *world, uint32_t server)
     world_close(world, server);
 }
 
-TEST(a_shard_waits_from_the_goodbye_of_who_is_kept_for_it_whoever_stops_later)
+/* 3 and 2 have said goodbye: the shards wait for 2. */
+static struct world *half_stopped_cluster(void)
 {
     struct world *world = committed_cluster();
     world_format_all(world, SERVERS);
@@ -398,9 +399,34 @@ TEST(a_shard_waits_from_the_goodbye_of_who_is_kept_for_it_whoever_stops_later)
     run(world, ALL, world->now_ns + LEASE);
     say_goodbye(world, 3);
     say_goodbye(world, 2);
-    const uint64_t since_ns = world->now_ns;
     assert_true(cluster_member(cm_state_config(world->state), 2)->kept);
+    return world;
+}
 
+TEST(a_server_that_does_not_read_the_configuration_waits_and_is_told_why)
+{
+    struct world *world = half_stopped_cluster();
+    const uint64_t since_ns = world->now_ns;
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    join.format = VERSION_CONFIGURATION_USERS;
+    adopt_all(world);
+    run(world, 1 << 1, world->now_ns + NS_PER_S);
+    world_join(world, 3, 6, &join);
+    assert_failure(world_last(world, 3), ROWAN_EAGAIN, "does not read");
+    run(world, 1 << 1, since_ns + CM_GOODBYE_WAIT_MS * NS_PER_MS + LEASE);
+    assert_null(cluster_member(cm_state_config(world->state), 3));
+    assert_false(cm_state_config(world->state)->mixed);
+    adopt_all(world);
+    run(world, 1 << 1, world->now_ns + LEASE);
+    world_join(world, 3, 7, &join);
+    run(world, 1 << 1, world->now_ns + LEASE);
+    assert_non_null(cluster_member(cm_state_config(world->state), 3));
+}
+
+TEST(a_shard_waits_from_the_goodbye_of_who_is_kept_for_it_whoever_stops_later)
+{
+    struct world *world = half_stopped_cluster();
+    const uint64_t since_ns = world->now_ns;
     struct cm_join join = world_rejoin_of(world, 3, 1);
     world_join(world, 3, 6, &join);
     memset(&last[3], 0, sizeof last[3]);
