@@ -58,15 +58,12 @@ bool claim_told(struct claim *claim, const struct cluster_config *config, uint64
     /* Who knows a later configuration has another manager, perhaps, which this one has not read yet. */
     if (!speaks || join->known_term > config->term || join->stored_term > config->term)
         return speaks;
-    /* Who knows this one counts from the change of manager by itself. */
-    if (claim->changed && join->known_term < config->term)
-        since_ns = latest(since_ns, claim->manager_ns);
-    uint64_t wait_ns = CLAIM_GONE_LEASES * longest_ns;
-    if (!join->nobody_leads) {
-        wait_ns = MANAGERS_LEASES * longest_ns;
-        if (claim->changed)
-            since_ns = latest(since_ns, claim->manager_ns + managers_takeover_ns(longest_ns));
-    }
+    const uint64_t wait_ns =
+        (join->nobody_leads ? CLAIM_GONE_LEASES : MANAGERS_LEASES) * longest_ns;
+    const uint64_t needs_ns =
+        join->nobody_leads ? MANAGERS_STORE_NS : managers_takeover_ns(longest_ns);
+    if (claim->changed)
+        since_ns = latest(since_ns, claim->manager_ns + needs_ns);
     since_ns = latest(since_ns, claim->try_ns);
     *word = (struct claim_word){
         .told_ns = now_ns, .due_ns = since_ns + wait_ns + extra_ns(claim, longest_ns, incarnation)};

@@ -4,8 +4,8 @@
  *
  * A manager grants to all of its configuration or to none. So the word of one server of the newest configuration is enough:
  *  claim-1 that it has had no grant for six of the longest leases, or for two where nobody leads at any address that it knows.
- *     They count from the last change of manager that is known, and a manager that is there has first what it may need
- *     (managers_takeover_ns).
+ *     They count from the last change of manager that is known, and a manager has first what it may need, to lead
+ *     (MANAGERS_STORE_NS), or to grant (managers_takeover_ns).
  *  claim-2 A server that has not adopted a configuration, as it starts, says for how long no manager that leads has answered it.
  *     It is one of this configuration if it holds data of the cluster, or nobody can have written anything yet.
  *  claim-3 A server's word counts for one lease: it comes by again ten times a second until it finds who leads.

@@ -23,11 +23,14 @@ enum { MANAGERS_LEASES = 6 };
 enum { MANAGERS_WAY_LEASES = 4 };
 #define MANAGERS_WAY_NS NS_PER_S
 
+/* A store may take so long: then a manager knows that it is named, and leads. */
+#define MANAGERS_STORE_NS NS_PER_S
+
 /* What a manager that was just named may need before it grants: two leases, the removal of members that died with the one
  * before, and a store. */
 static inline uint64_t managers_takeover_ns(uint64_t lease_ns)
 {
-    return (2 + MANAGERS_WAY_LEASES) * lease_ns + MANAGERS_WAY_NS + NS_PER_S;
+    return (2 + MANAGERS_WAY_LEASES) * lease_ns + MANAGERS_WAY_NS + MANAGERS_STORE_NS;
 }
 
 struct managers {

@@ -109,6 +109,23 @@ TEST(a_new_manager_is_not_deposed_for_what_members_said_on_their_way_to_it)
     assert_true(world->storing); /* by the last word of the first */
 }
 
+/* With leases as short as here it is named before it knows so itself, and members come by who have asked it just before. */
+TEST(a_new_manager_has_the_time_of_a_store_before_nobody_leads_counts)
+{
+    struct world *old = committed_cluster();
+    struct world *world = standby(7003, old->now_ns);
+    (void)manager_at(7002, world->now_ns);
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(world);
+    const uint64_t changed_ns = world->now_ns;
+    world_round(world, changed_ns + MANAGERS_STORE_NS + 2 * LONGEST - NS_PER_MS);
+    say_without(world, 1, 4 * LONGEST, true);
+    assert_false(world->storing);
+    world_round(world, changed_ns + MANAGERS_STORE_NS + 2 * LONGEST + LONGEST / 4);
+    say_without(world, 1, 4 * LONGEST, true);
+    assert_true(world->storing);
+}
+
 /* The first of two standbys that hear a word is named; the other one's word was about the manager before. */
 TEST(what_was_said_of_one_manager_does_not_depose_the_next)
 {
