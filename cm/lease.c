@@ -113,6 +113,7 @@ void leases_pass(struct leases *leases, uint64_t before_ns, uint64_t now_ns)
 
 void leases_tick(struct leases *leases, uint64_t now_ns)
 {
+    leases->ticked_ns = now_ns;
     for (uint32_t i = 0; i < leases->count; i++) {
         struct lease *lease = &leases->entries[i];
         if (lease->answered && !lease->answered_ns)
@@ -267,7 +268,7 @@ void leases_committed(struct leases *leases)
 
 uint64_t leases_wake(const struct leases *leases, uint64_t now_ns)
 {
-    uint64_t at = now_ns + leases->lease_ns / 4;
+    uint64_t at = leases->ticked_ns + leases->lease_ns / 4;
     for (uint32_t i = 0; i < leases->count; i++) {
         const struct lease *lease = &leases->entries[i];
         const uint64_t silent_ns = silent_at(leases, lease);

@@ -69,6 +69,7 @@ struct leases {
     uint64_t first_ns;   /* this manager began to manage */
     uint64_t first_term; /* by this configuration */
     uint64_t watched_ns; /* this process has looked without a pause since */
+    uint64_t ticked_ns;  /* the last leases_tick */
     uint64_t over_ns;    /* the leases of all that were removed are over then */
     uint8_t heard[CLUSTER_MAX_SERVER / 8 +
                   1];   /* a bit for each server of which some process has answered this manager */
@@ -140,7 +141,8 @@ uint64_t leases_commit_at(const struct leases *leases);
 bool leases_is_committed(const struct leases *leases);
 void leases_committed(struct leases *leases);
 
-/* The next time after `now_ns` at which one of these answers may change by itself, and at least every quarter of a lease. */
+/* The next time after `now_ns` at which one of these answers may change by itself, and a quarter of a lease after the last tick,
+ * whatever comes in between. */
 uint64_t leases_wake(const struct leases *leases, uint64_t now_ns);
 
 #endif

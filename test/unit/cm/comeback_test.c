@@ -264,10 +264,11 @@ TEST(a_shard_that_all_bring_in_doubt_is_marked)
 
 /* --- a start of all --- */
 
-/* All have stopped; these come, a process of each that says as much as joins[] has of it, and report until then. */
+/* All have stopped; these come, a process of each that says as much as joins[] has of it, and report until then, more often than the
+ * manager wants to look at the clock. */
 static void report_until(struct world *world, uint32_t servers, uint64_t until_ns)
 {
-    for (; world->now_ns < until_ns; world_round(world, world->now_ns + LEASE / 4)) {
+    for (; world->now_ns < until_ns; world_round(world, world->now_ns + LEASE / 5)) {
         for (uint32_t server = 1; server <= SERVERS; server++) {
             joins[server].registration_epoch = world->connections[server].registration_epoch;
             if (servers >> server & 1 && !world->storing)

@@ -302,8 +302,10 @@ static void check_liveness(struct run *run)
         const struct member *member = cluster_member(before, c);
         again = again || (member && (member->kept || member->incarnation != run->incarnations[c]));
     }
-    if (again)
+    if (again) {
         restart_all(run);
+        world_forget(world); /* it was sent to the processes before */
+    }
     for (uint32_t c = 1; c <= CONNECTIONS && !world->stopped; c++) {
         if (world->connections[c].open)
             world_close(world, c);
@@ -361,16 +363,6 @@ static void give_up(struct run *run, struct world *world)
         (struct cm_plan){.kind = CM_PLAN_GIVE_UP, .server = config->members[at].server, .to = 1});
 }
 
-/* All members are kept, and none brings data: there is nothing to come back to. */
-static bool all_lost(const struct run *run, const struct cluster_config *config)
-{
-    bool lost = true;
-    for (uint32_t i = 0; i < config->member_count; i++)
-        lost = lost && config->members[i].kept &&
-               run->joins[config->members[i].server].data_cluster == 0;
-    return lost;
-}
-
 /* Then what is in force is committed before long; and with time all servers are members, and all shards have their replicas. */
 static void check_commit(struct run *run)
 {
@@ -396,8 +388,6 @@ static void check_commit(struct run *run)
         }
     }
     const struct cluster_config *config = cm_state_config(world->state);
-    if (all_lost(run, config))
-        return;
     assert_int_equal(run->fleet.committed, config->term);
     assert_int_equal(config->member_count, SERVERS);
     assert_int_equal(config->shard_count, config->served_count);
@@ -480,7 +470,7 @@ TEST(no_order_of_events_breaks_a_promise)
     assert_true(reached.terms > SEEDS * 5 && reached.ids > SEEDS * 100);
     assert_true(reached.cold_starts > SEEDS && reached.live > SEEDS / 2);
     assert_true(reached.failovers > SEEDS / 3 && reached.commits > SEEDS * 100);
-    assert_true(reached.plans > SEEDS && reached.swaps > SEEDS / 3 && reached.left > SEEDS / 4);
+    assert_true(reached.plans > SEEDS && reached.swaps > SEEDS / 3 && reached.left > SEEDS / 3);
     assert_true(reached.moved > SEEDS / 20 && reached.splits > SEEDS / 6);
 }
 
