@@ -204,6 +204,84 @@ TEST(swaps_and_splits_lose_nothing_of_each_other)
     stage_fini(&stage);
 }
 
+/* Few, so that a split often has the bucket of one that is taken out. */
+enum { REMOVED_KEYS = 512, REMOVED_BATCH = 8, REMOVED_ROUNDS = 2000 / LESS };
+
+static uint64_t entry_at(uint64_t number)
+{
+    return (number + 1) * ENTRY_ALIGN;
+}
+
+/* Takes each key out by its first entry, as the cleaner does with tombstones, while its owner puts a newer one there. */
+static void *remover_run(void *argument)
+{
+    struct stage *stage = argument;
+    atomic_fetch_add(&stage->ready, 1);
+    uint64_t removed = 0;
+    for (uint64_t i = 0; i < REMOVED_KEYS;) {
+        if (i == atomic_load_explicit(&stage->inserted, memory_order_acquire))
+            continue;
+        const int result = index_remove(stage->fixture.index, key_hash(i), entry_at(i));
+        if (result == ROWAN_EAGAIN)
+            continue;
+        removed += result == 1;
+        i++;
+    }
+    atomic_fetch_sub(&stage->wrong, removed); /* for each the owner has found none there */
+    return NULL;
+}
+
+/* Puts in the first entries of a batch of keys, and the second ones of the batch before, by hints of before that, as a worker
+ * does. Returns how many of these were not there. */
+static uint64_t put_batch(struct stage *stage, uint64_t from)
+{
+    struct fixture *fixture = &stage->fixture;
+    struct index_hint hints[REMOVED_BATCH] = {0};
+    uint8_t keys[REMOVED_BATCH][KEY_BYTES];
+    uint64_t absent = 0, previous;
+    const uint64_t again = from - REMOVED_BATCH;
+    for (unsigned i = 0; i < REMOVED_BATCH && from > 0; i++) {
+        const uint64_t hash = key_hash(again + i);
+        entry_log_key(again + i, keys[i], KEY_BYTES);
+        hints[i] = index_prefetch_entry(fixture->index, index_prefetch(fixture->index, hash), hash);
+        (void)index_confirm(fixture->index, &hints[i], hash, keys[i], KEY_BYTES);
+    }
+    for (uint64_t i = from; i < from + REMOVED_BATCH && i < REMOVED_KEYS; i++) {
+        assert_int_equal(update(fixture, i, 1, entry_at(i), &previous), INDEX_INSERTED);
+        atomic_store_explicit(&stage->inserted, i + 1, memory_order_release);
+    }
+    for (unsigned i = 0; i < REMOVED_BATCH && from > 0; i++) {
+        const int result =
+            index_update_hinted(fixture->index, hints[i], key_hash(again + i), keys[i], KEY_BYTES,
+                                2, entry_at(REMOVED_KEYS + again + i), &previous);
+        assert_true(result == INDEX_INSERTED || result == INDEX_REPLACED);
+        assert_true(previous == (result == INDEX_REPLACED ? entry_at(again + i) : 0));
+        absent += result == INDEX_INSERTED;
+    }
+    return absent;
+}
+
+TEST(what_is_taken_out_is_there_again_when_its_owner_has_put_it_there)
+{
+    for (unsigned round = 0; round < REMOVED_ROUNDS; round++) {
+        struct stage stage;
+        pthread_t remover;
+        stage_init(&stage, 2 * REMOVED_KEYS);
+        for (uint64_t i = 0; i < 2 * REMOVED_KEYS; i++)
+            append(&stage.fixture, i % REMOVED_KEYS, 1 + i / REMOVED_KEYS);
+        start(&remover, remover_run, &stage);
+        wait_ready(&stage, 1);
+        for (uint64_t i = 0; i <= REMOVED_KEYS; i += REMOVED_BATCH)
+            atomic_fetch_add(&stage.wrong, put_batch(&stage, i));
+        pthread_join(remover, NULL);
+        assert_true(atomic_load(&stage.wrong) == 0);
+        assert_true(index_items(stage.fixture.index) == REMOVED_KEYS);
+        for (uint64_t i = 0; i < REMOVED_KEYS; i++)
+            assert_true(find(&stage.fixture, i) == entry_at(REMOVED_KEYS + i));
+        stage_fini(&stage);
+    }
+}
+
 enum { WALK_BEFORE = 100000 / LESS, WALK_DURING = 300000 / LESS };
 
 static void visit_mark(void *context, uint64_t offset)
