@@ -9,6 +9,7 @@
  *  Z7  Entries that were gathered and are not confirmed are held (reclaim.h).
  *  Z9  A fill that waits for memory or space gives its place to one that wants it, to a peer for which none waits. So those to a
  *      full server keep nobody from being filled.
+ *  Z10 A replica is not full if anything was left out that cannot be read here: it is copied to anew after a while (README.md).
  *
  * Clients go first: a poll does a short step of one fill after another, and rests while they ask (pace.h). A message of COPY
  * is sent when the one before has taken its time by the rate that is set, of all fills of the worker. A step of COPY
@@ -35,6 +36,7 @@ enum {
 #define FILL_ROOM_RETRY_NS NS_PER_MS
 #define FILL_RETRY_NS      (20 * NS_PER_MS)
 #define FILL_SPACE_NS      NS_PER_S
+#define FILL_DAMAGED_NS    (30 * NS_PER_S)
 #define FILL_TELL_NS       (NS_PER_S / 2) /* until a configuration says that the replica is full */
 #define FILL_RATE_NS       (NS_PER_S / 2) /* between two looks at how fast it goes */
 
@@ -53,14 +55,14 @@ struct fill {
     uint32_t copied, copied_block; /* the first that is not in `blocks`, and its first block */
     struct block_list blocks;      /* the message */
     bool complete;                 /* nothing more is added to it */
-    bool checks;   /* its checksums are computed here too: the replica has found damage */
-    uint32_t rows; /* of records on their way */
+    bool checks; /* its checksums are computed here too: the replica has found damage */
     bool rows_over;
     struct records_cursor rows_cursor; /* once they are confirmed */
     uint32_t tag;
     uint64_t retry_ns;
     uint64_t confirmed; /* items */
-    int waits; /* for memory or space, here or there: the error; 0: not since the last confirmation */
+    uint64_t skipped;   /* that are damaged here (Z10) */
+    int waits; /* for memory or space, here or there, or for what is damaged: the error; 0: not since the last confirmation */
 };
 
 struct fills {
@@ -236,6 +238,7 @@ static void copy_item(struct worker *worker, struct fill *fill)
     if (!is_whole(worker, fill, at, room, &header)) {
         log_event(LOG_ERROR, "entry_damaged", "worker=%u shard=%u offset=%lu", worker->number,
                   fill->shard->id, offset); /* a get of it is answered with the same */
+        fill->skipped++;
     } else if (!block_list_append(&fill->blocks, &worker->common->format, &header, at,
                                   &fill->copied_block)) {
         fill->complete = true;
@@ -301,40 +304,31 @@ static int copy(struct worker *worker, struct fill *fill, const struct worker_pe
 
 /* --- RECORDS, LAST --- */
 
-/* The stubs of these rows, one block each, in the worker's buffer. */
-static void encode_stubs(struct worker *worker, const struct fill *fill,
-                         const struct records_row *rows, uint32_t count, Rowan__StoreEntries *body,
-                         ProtobufCBinaryData *data)
-{
-    uint8_t *at = worker->value;
-    for (uint32_t i = 0; i < count; i++) {
-        if (rows[i].version == 0)
-            continue; /* a client's lowest number comes with commit versions */
-        const uint32_t bytes =
-            entry_encode_record(&worker->common->format, fill->shard->id, rows[i].version,
-                                rows[i].client, rows[i].operation, at);
-        data[body->n_blocks++] = (ProtobufCBinaryData){.data = at, .len = bytes};
-        at += bytes;
-    }
-}
-
-/* Errors: those of control_message_send and records_list. */
+/* A stub of each row, one block each, in the worker's buffer. Errors: those of control_message_send and records_list. */
 static int bring_records(struct worker *worker, struct fill *fill, const struct worker_peer *peer)
 {
     struct records_row rows[FILL_RECORDS];
     ProtobufCBinaryData data[FILL_RECORDS];
     Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
+    uint8_t *at = worker->value;
     fill->rows_cursor = fill->records;
     const int count = records_list(&fill->shard->records, &fill->rows_cursor, rows, FILL_RECORDS,
                                    &fill->rows_over);
-    if (count < 0)
-        return count;
-    encode_stubs(worker, fill, rows, (uint32_t)count, &body, data);
-    if (body.n_blocks == 0) {
+    for (int i = 0; i < count; i++) {
+        if (rows[i].version == 0)
+            continue; /* a client's lowest number comes with commit versions */
+        const uint32_t bytes =
+            entry_encode_record(&worker->common->format, fill->shard->id, rows[i].version,
+                                rows[i].client, rows[i].operation, at);
+        data[body.n_blocks++] = (ProtobufCBinaryData){.data = at, .len = bytes};
+        at += bytes;
+    }
+    if (count >= 0 && body.n_blocks == 0) {
         fill->records = fill->rows_cursor;
         fill->step += fill->rows_over;
-        return 0;
     }
+    if (count < 0 || body.n_blocks == 0)
+        return count < 0 ? count : 0;
     body.blocks = data;
     return worker_peer_store(worker, peer, fill->shard, &body, &fill->tag);
 }
@@ -346,17 +340,19 @@ static int bring_last(struct worker *worker, struct fill *fill, const struct wor
     return worker_peer_store(worker, peer, fill->shard, &body, &fill->tag);
 }
 
-/* --- DONE --- */
-
-static void tell(struct worker *worker, struct fill *fill, uint64_t now_ns)
+/* Z10 */
+static void copy_anew(struct worker *worker, struct fill *fill, uint64_t now_ns)
 {
-    const struct command command = {.kind = COMMAND_FILLED,
-                                    .filled = {.shard = fill->shard->id,
-                                               .epoch = fill->epoch,
-                                               .server = worker->peers[fill->peer].server}};
-    (void)command_push(&worker->role.outbox, &command); /* repeated */
-    fill->retry_ns = now_ns + FILL_TELL_NS;
+    let_go(fill);
+    fill->step = FILL_COPY;
+    fill->cursor = fill->confirmed = fill->skipped = 0;
+    fill->walked = false;
+    fill->records = (struct records_cursor){0};
+    fill->retry_ns = now_ns + FILL_DAMAGED_NS;
+    note_wait(worker, fill, ROWAN_EDAMAGED);
 }
+
+/* --- DONE --- */
 
 static void finish(struct worker *worker, struct fill *fill)
 {
@@ -392,6 +388,8 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
     const struct worker_peer *peer = &worker->peers[fill->peer];
     if (fill->tag || !peer->connected)
         return false;
+    if (fill->step == FILL_LAST && fill->skipped > 0)
+        copy_anew(worker, fill, now_ns);
     if (now_ns < fill->retry_ns) {
         wake_at(wake_ns, fill->retry_ns);
         return false;
@@ -399,7 +397,11 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
     if (fill->step == FILL_COPY && !may_copy(worker, now_ns, wake_ns))
         return false;
     if (fill->step == FILL_DONE) {
-        tell(worker, fill, now_ns);
+        const struct command command = {
+            .kind = COMMAND_FILLED,
+            .filled = {.shard = fill->shard->id, .epoch = fill->epoch, .server = peer->server}};
+        (void)command_push(&worker->role.outbox, &command); /* repeated */
+        fill->retry_ns = now_ns + FILL_TELL_NS;
         wake_at(wake_ns, fill->retry_ns);
         return true;
     }

@@ -249,7 +249,7 @@ TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
 }
 
 /* The replica finds it; only then does this server look which one it is. */
-TEST(a_damaged_object_is_left_out_once_the_replica_has_refused_it)
+TEST(a_damaged_object_is_left_out_and_the_replica_is_full_once_it_is_written_anew)
 {
     const char *key = stage_key_of(LED);
     const uint32_t key_bytes = (uint32_t)strlen(key);
@@ -275,10 +275,18 @@ TEST(a_damaged_object_is_left_out_once_the_replica_has_refused_it)
     }
     const char *text = caught_log();
     assert_int_equal(count_in(text, "entry_damaged"), 1);
-    assert_true(tells_filled(stage, LED, 2));
+    assert_int_equal(
+        count_in(text, "filling_waits worker=0 shard=0 epoch=2 server=2 error=ROWAN_EDAMAGED"), 1);
+    assert_false(tells_filled(stage, LED, 2));
     const uint32_t size = stage_brought(stage, sent, &bytes);
     for (uint32_t from = 0; from < size; from += 64)
         assert_int_equal(bytes[from + 1], ENTRY_RECORD); /* of the put: its client may ask */
+    stage_put(stage, stage_client(stage), key);
+    for (unsigned i = 0; i < 20; i++) {
+        stage_land_all(stage);
+        stage_pass(stage, 2 * NS_PER_S);
+    }
+    assert_true(tells_filled(stage, LED, 2));
 }
 
 /* Whichever allocation fails while the shard begins its epoch. One of them is the filling's. */
