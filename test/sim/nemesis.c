@@ -62,6 +62,7 @@ static const char *const NAMES[NEMESIS_FAULTS] = {
     [NEMESIS_CLOCK] = "clock",
     [NEMESIS_PLAN] = "plan",
     [NEMESIS_UNHEARD] = "unheard",
+    [NEMESIS_LIMP] = "limp",
 };
 
 const char *nemesis_name(enum nemesis_fault fault)

@@ -29,6 +29,7 @@ enum nemesis_fault {
     NEMESIS_CLOCK, /* none: of a process, it changes its rate, or jumps ahead */
     NEMESIS_PLAN,  /* none: shards change primaries and replicas, as an operator wants */
     NEMESIS_UNHEARD, /* none: a server does not hear that a configuration is committed, and is to lead in the next */
+    NEMESIS_LIMP, /* none: the CM, for long, while nothing else is amiss and a rival is there */
     NEMESIS_FAULTS,
 };
 

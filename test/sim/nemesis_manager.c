@@ -11,8 +11,9 @@ bool nemesis_rival_begins(struct nemesis *nemesis, uint64_t length_ns)
 }
 
 /* It says something every now and then, and grants nothing: its members should go over to the rival. */
-bool nemesis_limp(struct nemesis *nemesis, struct sim_process *process)
+bool nemesis_limp(struct nemesis *nemesis)
 {
+    struct sim_process *process = sim_cluster_process(nemesis->cluster, nemesis_cm(nemesis));
     const uint64_t lease_ns = nemesis->options.lease_ns,
                    length_ns = 50 * lease_ns + 8 * NS_PER_S; /* checks.c, look_at_limp */
     if (!nemesis->cluster->cm || nemesis->cluster->rival.cm || nemesis->cluster->options.stranger ||

@@ -340,8 +340,6 @@ static bool begin_slow(struct nemesis *nemesis)
     struct sim_process *process = sim_cluster_process(nemesis->cluster, index);
     if (process->slow_ns)
         return false;
-    if (nemesis->options.lease_ns && index == nemesis_cm(nemesis) && nemesis_limp(nemesis, process))
-        return true;
     struct spell *spell = spell_begin(nemesis, NEMESIS_SLOW);
     spell->process = index;
     process->slow_ns = 1 + nemesis_below(nemesis, SLOW_NS >> nemesis_below(nemesis, 8));
@@ -585,6 +583,8 @@ bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
         return begin_clock(nemesis);
     case NEMESIS_PLAN:
         return nemesis_plan(nemesis);
+    case NEMESIS_LIMP:
+        return nemesis_limp(nemesis);
     default:
         return begin_coord(nemesis, fault);
     }

@@ -150,7 +150,7 @@ struct spell *nemesis_spell_begin(struct nemesis *nemesis, enum nemesis_fault fa
 
 /* NEMESIS_RIVAL; and a CM that limps while there is one. False if it cannot be now. */
 bool nemesis_rival_begins(struct nemesis *nemesis, uint64_t length_ns);
-bool nemesis_limp(struct nemesis *nemesis, struct sim_process *process);
+bool nemesis_limp(struct nemesis *nemesis);
 
 /* Planned changes; false if there were none. */
 bool nemesis_plan(struct nemesis *nemesis);

@@ -15,6 +15,7 @@ enum {
     OFTEN = 48, /* one in so many: much space is left unused then */
     READER_DEPTH = 64,
     LONGER = 6, /* leases: so long a fault may last at least */
+    MOST_LIMPING_MS = 250,
 };
 
 /* --- drawing --- */
@@ -382,6 +383,15 @@ static void draw_replacements(uint64_t seed, struct swarm *swarm, struct nemesis
     swarm->faults.one_in[FAULT_NEWS] = perhaps(&random, 60, 50, 3);
 }
 
+/* It takes 50 leases, and nothing else comes meanwhile. */
+static void draw_limp(uint64_t seed, struct swarm *out)
+{
+    struct random random;
+    random_init(&random, seed ^ 0x1149); /* likewise */
+    if (chance(&random, 40) && out->cluster.lease_ms <= MOST_LIMPING_MS && !out->cluster.stranger)
+        out->nemesis.weights[NEMESIS_LIMP] = between32(&random, 8, 24);
+}
+
 /* Not where a power loss takes what it likes, nor where bits flip: what becomes of a replica that is damaged is not drawn
  * together with what becomes of one that is replaced. */
 static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
@@ -402,6 +412,7 @@ static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
     out->nemesis.weights[NEMESIS_PLAN] = between32(&random, 0, 8);
     draw_replacements(seed, out, &out->nemesis);
     draw_unheard(seed, out);
+    draw_limp(seed, out);
     out->cluster.heat_us = perhaps(&random, 50, 50, 5);
     out->load.readers = out->cluster.clients / 2;
     /* A reader asks on while the server that it asks stands still. */
@@ -526,75 +537,4 @@ void swarm_draw(uint64_t seed, uint32_t failovers, struct swarm *out)
                                               : NS_PER_S; /* a pass reads everything */
     out->checkpoint_ns =
         chance(&random, 25) ? 3600 * NS_PER_S : between(&random, 20 * NS_PER_MS, NS_PER_S);
-}
-
-/* --- telling --- */
-
-static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
-{
-    static const char *const durability[] = {
-        [PM_FENCE] = "fence", [PM_ASYNC] = "async", [PM_NONE] = "none"};
-    fprintf(out,
-            " servers=%u replicas=%u shards=%u workers=%u digests=%u reactors=%u idle_wakes=%u "
-            "clients=%u depth=%u "
-            "landing_segments=%u block_limit=%u stride=%u max_messages=%u pm_bytes=%lu per_id=%u "
-            "span=%u "
-            "timeout_ms=%lu delay_us=%lu fence_us=%lu silence_ms=%lu drift_ppm=%u durability=%s "
-            "one_sided=%d void_us=%lu early_seal=%u coord_delay_us=%lu "
-            "coord_session_ms=%lu "
-            "coord_lost=%u lease_ms=%u heat_us=%u start_wait_ms=%u goodbye_wait_ms=%u",
-            cluster->servers, cluster->replicas, cluster->shards, cluster->workers,
-            cluster->digests, cluster->reactors, cluster->idle_wakes, cluster->clients,
-            cluster->depth, cluster->landing_segments, cluster->block_limit,
-            cluster->landing_stride, cluster->max_messages, cluster->pm_bytes,
-            cluster->operations_per_id, cluster->span, cluster->timeout_ns / NS_PER_MS,
-            cluster->max_delay_ns / NS_PER_US, cluster->fence_ns / NS_PER_US,
-            cluster->silence_ns / NS_PER_MS, cluster->drift_ppm, durability[cluster->durability],
-            cluster->one_sided, cluster->void_ns / NS_PER_US, cluster->early_seal,
-            cluster->registry.max_delay_ns / NS_PER_US, cluster->registry.session_ns / NS_PER_MS,
-            cluster->registry.lost_reply, cluster->lease_ms, cluster->heat_us,
-            cluster->start_wait_ms, cluster->goodbye_wait_ms);
-}
-
-void swarm_tell(const struct swarm *swarm, FILE *out)
-{
-    const struct load_options *load = &swarm->load;
-    fprintf(out,
-            "segment_bytes=%u chunk_buckets=%u message_bytes=%u fill_rate=%lu safety_ms=%lu "
-            "keep_ms=%lu tombstones_ms=%lu "
-            "checkpoint_ms=%lu",
-            swarm->segment_bytes, swarm->chunk_buckets, swarm->message_bytes,
-            swarm->cluster.fill_rate, swarm->safety_ns / NS_PER_MS, swarm->keep_ns / NS_PER_MS,
-            swarm->tombstones_ns / NS_PER_MS, swarm->checkpoint_ns / NS_PER_MS);
-    tell_cluster(&swarm->cluster, out);
-    fprintf(out,
-            " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u key_bytes=%u value_bytes=%u "
-            "long_in=%u "
-            "forged_in=%u "
-            "gets=%u puts=%u put_ifs=%u deletes=%u small=%d fault_pause_ms=%lu fault_length_ms=%lu "
-            "power_loss_in=%u together=%d flip_in=%u flip_server=%u faults=",
-            load->operations, load->keys, load->hot_keys, load->mean_pause_ns / NS_PER_US,
-            load->burst, load->max_key_bytes, load->max_value_bytes, load->long_in, load->forged_in,
-            load->gets, load->puts, load->put_ifs, load->deletes, load->may_fill,
-            swarm->nemesis.mean_pause_ns / NS_PER_MS, swarm->nemesis.max_length_ns / NS_PER_MS,
-            swarm->nemesis.power_loss_in, swarm->nemesis.power_together, swarm->nemesis.flip_in,
-            swarm->nemesis.flip_server);
-    const char *comma = "";
-    for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
-        if (swarm->nemesis.weights[i]) {
-            fprintf(out, "%s%s:%u", comma, nemesis_name((enum nemesis_fault)i),
-                    swarm->nemesis.weights[i]);
-            comma = ",";
-        }
-    }
-    fprintf(out, " sites=");
-    comma = "";
-    for (unsigned i = 0; i < FAULT_SITE_COUNT; i++) {
-        if (swarm->faults.one_in[i]) {
-            fprintf(out, "%s%s:%u", comma, sim_fault_name((enum fault_site)i),
-                    swarm->faults.one_in[i]);
-            comma = ",";
-        }
-    }
-    fprintf(out, "\n");
 }
