@@ -95,7 +95,8 @@ void leases_follow(struct leases *leases, const struct cluster_config *config, u
                            .returns = managed && is_named(config, member->server) &&
                                       !(leases->heard[member->server / 8] >> member->server % 8 &
                                         1), /* L4 */
-                           .present_ns = managed && !known ? asked_ns : 0};
+                           .present_ns = managed && !known ? asked_ns : 0,
+                           .steady_ns = asked_ns};
         lease->joins = lease->joins && !is_named(config, member->server); /* L3 */
         if (!lease->behind_ns)
             lease->behind_ns = now_ns;
@@ -133,8 +134,11 @@ void leases_renewed(struct leases *leases, struct lease *lease, uint64_t term, u
                     uint64_t now_ns)
 {
     note_answer(leases, lease, term);
-    if (present_ns >= leases->first_ns && present_ns <= now_ns)
-        lease->present_ns = latest(lease->present_ns, present_ns);
+    if (present_ns < leases->first_ns || present_ns > now_ns || present_ns <= lease->present_ns)
+        return;
+    if (!lease->present_ns || now_ns - lease->present_ns > leases->lease_ns)
+        lease->steady_ns = present_ns;
+    lease->present_ns = present_ns;
 }
 
 bool leases_are_cut(const struct leases *leases, uint32_t from, uint32_t to)
@@ -205,6 +209,11 @@ bool leases_is_late(const struct leases *leases, const struct lease *lease, uint
 bool leases_renews(const struct leases *leases, const struct lease *lease, uint64_t now_ns)
 {
     return !lease->left && lease->present_ns && now_ns - lease->present_ns <= leases->lease_ns;
+}
+
+bool leases_is_steady(const struct leases *leases, const struct lease *lease, uint64_t since_ns)
+{
+    return lease->present_ns >= latest(lease->steady_ns, since_ns) + leases->lease_ns;
 }
 
 void leases_watch_anew(struct leases *leases, uint64_t now_ns)

@@ -46,6 +46,7 @@ struct lease {
     uint64_t incarnation;
     uint64_t since_ns;    /* it has been watched since */
     uint64_t present_ns;  /* as of then it was there; 0: it has not shown so yet */
+    uint64_t steady_ns;   /* it was so without a break of a lease since */
     bool answered;        /* this manager, since that began to manage */
     uint64_t answered_ns; /* it had done so by then; 0: see leases_tick */
     uint64_t granted_ns;  /* it had sent the last Renew that was granted by then; 0: none was */
@@ -122,6 +123,9 @@ enum lease_presence leases_presence(const struct leases *leases, const struct le
 
 /* It was there within the longest lease, whatever it has adopted. */
 bool leases_renews(const struct leases *leases, const struct lease *lease, uint64_t now_ns);
+
+/* Was it present without a break for a lease, since `since_ns` or later? */
+bool leases_is_steady(const struct leases *leases, const struct lease *lease, uint64_t since_ns);
 
 /* It renews, and is silent because it has not adopted what is in force. */
 bool leases_is_late(const struct leases *leases, const struct lease *lease, uint64_t now_ns);

@@ -159,6 +159,22 @@ TEST(nobody_is_removed_while_another_one_may_be_silent_too)
     assert_int_equal(cm_state_config(world->state)->member_count, 1);
 }
 
+/* It may have had the same trouble, and lead what the third one did next. */
+TEST(who_had_a_break_is_present_for_a_lease_before_another_one_is_removed)
+{
+    struct world *world = committed_cluster();
+    const uint64_t present = last_sign_of(world, 3);
+    run(world, FIRST_TWO, present + LEASE / 2);
+    run(world, 1u << 1, present + 2 * LEASE - LEASE / 4);
+    run(world, FIRST_TWO, present + 3 * LEASE - LEASE / 4);
+    assert_true(last[2].manager_ns >= present + 2 * LEASE); /* the third one was silent then */
+    assert_int_equal(term(world), 1);
+    run(world, FIRST_TWO, present + 3 * LEASE + LEASE / 4);
+    world_settle(world);
+    assert_int_equal(term(world), 2);
+    assert_int_equal(cm_state_config(world->state)->member_count, 2);
+}
+
 TEST(where_everybody_is_silent_nobody_is_removed)
 {
     struct world *world = committed_cluster();

@@ -363,11 +363,22 @@ static void give_up(struct run *run, struct world *world)
         (struct cm_plan){.kind = CM_PLAN_GIVE_UP, .server = config->members[at].server, .to = 1});
 }
 
+/* Who managed the cluster is gone, and no member holds data of it: nobody can name another one (claim-2), and an operator has to
+ * move the value away. */
+static bool is_orphaned(const struct run *run, const struct world *world)
+{
+    const struct cluster_config *config = cm_state_config(world->state);
+    bool data = config->manager == world->manager;
+    for (uint32_t i = 0; i < config->member_count; i++)
+        data = data || run->joins[config->members[i].server].data_cluster != 0;
+    return !data;
+}
+
 /* Then what is in force is committed before long; and with time all servers are members, and all shards have their replicas. */
 static void check_commit(struct run *run)
 {
     struct world *world = run->managers[0];
-    if (!run->lease_ms || world->stopped)
+    if (!run->lease_ms || world->stopped || is_orphaned(run, world))
         return;
     fleet_heal(&run->fleet);
     for (int i = 0; i < 2000; i++) {
