@@ -175,7 +175,8 @@ static enum poll_result poll_timer(void *role, uint64_t now_ns, uint64_t *wake_n
     timer->polls++;
     if (timer->due_ns == 0)
         timer->due_ns = now_ns + 5 * NS_PER_MS;
-    if (now_ns >= timer->due_ns) {
+    if (timer->left > 0 &&
+        now_ns >= timer->due_ns) { /* it may be polled once more after it stopped */
         timer->due_ns += 5 * NS_PER_MS;
         if (--timer->left == 0)
             reactor_stop(timer->reactor);
