@@ -9,8 +9,14 @@
  *     that could be served. So nobody waits for it, and its word counts for nothing, until it has adopted a configuration.
  *  L4 Whoever holds a shard, and comes when this manager has committed already, may have gone on renewing with the former one until
  *     then, if its server never answered this one: the commit waits for two of the longest leases, as the first one does.
+ *  L5 One sick member takes everybody's lease, each time that it has no sign for one. A spell is that, if those that are there were so
+ *     without a break for a lease since its last sign (so it is not this manager's, and who is removed was last heard a lease
+ *     before who stays). One that has more than LEASE_SPELLS of them is silent as soon as that is true, and once removed
+ *     waits longer after each to be added again.
  */
 #include "cm/lease.h"
+
+#include <string.h>
 
 #include "common/base/assert.h"
 
@@ -24,13 +30,18 @@ static uint64_t latest(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-struct lease *leases_of(struct leases *leases, uint32_t server)
+static struct lease *find(struct lease *entries, uint32_t count, uint32_t server)
 {
-    for (uint32_t i = 0; i < leases->count; i++) {
-        if (leases->entries[i].server == server)
-            return &leases->entries[i];
+    for (uint32_t i = 0; i < count; i++) {
+        if (entries[i].server == server)
+            return &entries[i];
     }
     return NULL;
+}
+
+struct lease *leases_of(struct leases *leases, uint32_t server)
+{
+    return find(leases->entries, leases->count, server);
 }
 
 static bool stays(const struct cluster_config *config, const struct lease *lease)
@@ -67,7 +78,7 @@ void leases_follow(struct leases *leases, const struct cluster_config *config, u
 {
     const bool manages = config->lease_ms && config->manager == manager, managed = leases->managing;
     if (!manages || !managed)
-        *leases = (struct leases){0};
+        memset(leases, 0, sizeof *leases);
     if (!manages)
         return;
     if (!managed) {
@@ -77,13 +88,15 @@ void leases_follow(struct leases *leases, const struct cluster_config *config, u
         leases->first_term = config->term;
     }
     let_go(leases, config);
-    struct leases before = *leases;
+    struct lease before[CLUSTER_MAX_MEMBERS];
+    const uint32_t before_count = leases->count;
+    memcpy(before, leases->entries, sizeof before);
     leases->count = 0;
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct member *member = &config->members[i];
         if (member->kept)
             continue;
-        const struct lease *known = leases_of(&before, member->server);
+        const struct lease *known = find(before, before_count, member->server);
         struct lease *lease = &leases->entries[leases->count++];
         *lease = known && stays(config, known)
                      ? *known
@@ -112,6 +125,53 @@ void leases_pass(struct leases *leases, uint64_t before_ns, uint64_t now_ns)
         leases->watched_ns = now_ns;
 }
 
+bool leases_is_steady(const struct leases *leases, const struct lease *lease, uint64_t since_ns)
+{
+    return lease->present_ns >= latest(lease->steady_ns, since_ns) + leases->lease_ns;
+}
+
+bool leases_renews(const struct leases *leases, const struct lease *lease, uint64_t now_ns)
+{
+    return !lease->left && lease->present_ns && now_ns - lease->present_ns <= leases->lease_ns;
+}
+
+/* L5 */
+static bool has_lapsed(const struct leases *leases, const struct lease *lease, uint64_t now_ns)
+{
+    const uint64_t since_ns = latest(lease->present_ns, leases->watched_ns);
+    bool any = false, all = lease->present_ns && !lease->left;
+    for (uint32_t i = 0; i < leases->count && all; i++) {
+        const struct lease *other = &leases->entries[i];
+        if (other == lease || other->joins || !leases_renews(leases, other, now_ns))
+            continue;
+        any = true;
+        all = leases_is_steady(leases, other, since_ns);
+    }
+    return any && all;
+}
+
+static void note_spell(struct leases *leases, struct lease *lease, uint64_t now_ns)
+{
+    const bool lapsed = has_lapsed(leases, lease, now_ns);
+    const bool well = lease->present_ns >= lease->steady_ns + LEASE_STEADY_AFTER * leases->lease_ns;
+    if (lapsed && !lease->lapsed) {
+        leases->spells[lease->server].count = well ? 1 : leases->spells[lease->server].count + 1;
+        leases->spells[lease->server].last_ns = now_ns;
+    }
+    lease->lapsed = lapsed;
+}
+
+uint64_t leases_waits_until(const struct leases *leases, uint32_t server)
+{
+    const uint32_t count = leases->spells[server].count;
+    uint64_t wait_ns = LEASE_STEADY_AFTER * leases->lease_ns;
+    if (count < LEASE_SPELLS)
+        return 0;
+    if (count < 7 && leases->lease_ns << count < wait_ns)
+        wait_ns = leases->lease_ns << count;
+    return leases->spells[server].last_ns + wait_ns;
+}
+
 void leases_tick(struct leases *leases, uint64_t now_ns)
 {
     leases->ticked_ns = now_ns;
@@ -121,6 +181,7 @@ void leases_tick(struct leases *leases, uint64_t now_ns)
             lease->answered_ns = now_ns; /* L1 */
         if (lease->answered)
             leases->heard[lease->server / 8] |= (uint8_t)(1 << lease->server % 8);
+        note_spell(leases, lease, now_ns);
     }
 }
 
@@ -206,16 +267,6 @@ bool leases_is_late(const struct leases *leases, const struct lease *lease, uint
     return now_ns < no_word_at(leases, lease) && now_ns >= late_at(leases, lease);
 }
 
-bool leases_renews(const struct leases *leases, const struct lease *lease, uint64_t now_ns)
-{
-    return !lease->left && lease->present_ns && now_ns - lease->present_ns <= leases->lease_ns;
-}
-
-bool leases_is_steady(const struct leases *leases, const struct lease *lease, uint64_t since_ns)
-{
-    return lease->present_ns >= latest(lease->steady_ns, since_ns) + leases->lease_ns;
-}
-
 void leases_watch_anew(struct leases *leases, uint64_t now_ns)
 {
     leases->watched_ns = now_ns;
@@ -229,9 +280,11 @@ void leases_watch_anew(struct leases *leases, uint64_t now_ns)
 enum lease_presence leases_presence(const struct leases *leases, const struct lease *lease,
                                     uint64_t now_ns)
 {
-    if (now_ns >= silent_at(leases, lease))
+    const bool renews = leases_renews(leases, lease, now_ns),
+               unsteady = leases->spells[lease->server].count > LEASE_SPELLS; /* L5 */
+    if (now_ns >= silent_at(leases, lease) || (lease->lapsed && unsteady && !renews))
         return LEASE_SILENT;
-    return leases_renews(leases, lease, now_ns) ? LEASE_PRESENT : LEASE_UNSURE;
+    return renews ? LEASE_PRESENT : LEASE_UNSURE;
 }
 
 bool leases_may_grant(const struct leases *leases, uint64_t now_ns)

@@ -26,6 +26,9 @@ enum {
     LEASE_SILENT_AFTER = 2,
     /* A member that began to serve and has not adopted a configuration for so long is treated as silent. */
     LEASE_ADOPTS_WITHIN = 6,
+    /* So many spells without a sign are forgiven, until it was present for so many leases without one. */
+    LEASE_SPELLS = 2,
+    LEASE_STEADY_AFTER = 128,
 };
 
 /* A member that this manager has not heard of yet gets so long to find the way from another manager. */
@@ -53,6 +56,7 @@ struct lease {
     bool serves;          /* it did once: it does not start any more */
     uint64_t adopted;     /* term; 0: unknown */
     bool told;            /* its silence is logged */
+    bool lapsed;          /* L5: the spell is counted */
     bool
         joins; /* added while this manager manages, named by no shard, and it has adopted nothing: nobody waits for it */
     bool
@@ -79,6 +83,10 @@ struct leases {
     uint64_t committed; /* the last term that this manager has committed; 0: none */
     uint32_t count;
     struct lease entries[CLUSTER_MAX_MEMBERS]; /* by rising server */
+    struct {
+        uint64_t last_ns;
+        uint32_t count;
+    } spells[CLUSTER_MAX_SERVER + 1]; /* L5, by server, whichever process of it */
 };
 
 /* How long a lease that was granted may run, on this manager's clock. */
@@ -126,6 +134,9 @@ bool leases_renews(const struct leases *leases, const struct lease *lease, uint6
 
 /* Was it present without a break for a lease, since `since_ns` or later? */
 bool leases_is_steady(const struct leases *leases, const struct lease *lease, uint64_t since_ns);
+
+/* Until then a server that was removed again and again is not added; 0: it has had no more spells than are forgiven. */
+uint64_t leases_waits_until(const struct leases *leases, uint32_t server);
 
 /* It renews, and is silent because it has not adopted what is in force. */
 bool leases_is_late(const struct leases *leases, const struct lease *lease, uint64_t now_ns);

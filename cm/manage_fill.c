@@ -4,7 +4,7 @@
  *  M4 Nothing is added before the configuration in force is committed, nor while a member is not known to be present: else
  *     a cold start may be coming, or somebody is about to be removed.
  *  M5 A server is added only if it reported in this registration epoch, and a moment ago, or all would wait for one that has
- *     ended.
+ *     ended. One that was removed again and again waits first (lease.c, L5).
  */
 #include "cm/fill.h"
 #include "cm/refusal.h"
@@ -98,6 +98,7 @@ static void find_joining(const struct cm_state *state, struct fill_from *from)
     for (uint32_t i = 0; i < state->registered.count; i++) {
         const struct registration *entry = &state->registered.entries[i];
         if (is_fresh(state, entry) && !cluster_member(state->config, entry->join.server) &&
+            state->now_ns >= leases_waits_until(&state->leases, entry->join.server) &&
             state->config->member_count + from->join_count < CLUSTER_MAX_MEMBERS)
             from->joins[from->join_count++] = &entry->join;
     }
@@ -153,8 +154,17 @@ static void remember_removed(struct cm_state *state, const struct cluster_config
     for (uint32_t i = 0; i < before->member_count; i++) {
         const struct member *old = &before->members[i];
         const struct member *now = cluster_member(state->config, old->server);
-        if (!now || now->incarnation != old->incarnation)
-            state->removed[old->server] = old->incarnation;
+        if (now && now->incarnation == old->incarnation)
+            continue;
+        state->removed[old->server] = old->incarnation;
+        const uint64_t until_ns = leases_waits_until(&state->leases, old->server);
+        if (until_ns > state->now_ns)
+            actions_log(
+                state, CM_ACTION_WARN, "server_unsteady",
+                "server=%u spells=%u waits_ms=%lu: it fell silent again and again, and so is "
+                "added later each time",
+                old->server, state->leases.spells[old->server].count,
+                (until_ns - state->now_ns) / NS_PER_MS);
     }
 }
 

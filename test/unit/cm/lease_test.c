@@ -159,6 +159,59 @@ TEST(nobody_is_removed_while_another_one_may_be_silent_too)
     assert_int_equal(cm_state_config(world->state)->member_count, 1);
 }
 
+/* It is there for half a lease, and away for more than one: too often to be silent, and too rarely for anybody to have a lease. */
+static void limp(struct world *world)
+{
+    run(world, ALL, world->now_ns + LEASE / 2);
+    run(world, FIRST_TWO, world->now_ns + 5 * LEASE / 4);
+    world_settle(world);
+}
+
+TEST(who_takes_all_leases_again_and_again_is_removed_sooner_and_waits_before_it_is_added)
+{
+    struct world *world = committed_cluster();
+    for (int i = 0; i < LEASE_SPELLS; i++)
+        limp(world);
+    assert_int_equal(cm_state_config(world->state)->member_count, 3);
+    limp(world);
+    assert_int_equal(cm_state_config(world->state)->member_count, 2);
+    assert_non_null(world_warning(world, "server_unsteady"));
+
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    uint64_t waits_ns = 8 * LEASE;
+    for (uint32_t round = 1; round < 8; round++) {
+        const uint64_t since_ns = world->now_ns;
+        join.incarnation = round * 100000 + 3;
+        world_close(world, 3);
+        while (!cluster_member(cm_state_config(world->state), 3)) {
+            adopt_all(world);
+            world_join(world, 3, 6, &join);
+            run(world, FIRST_TWO, world->now_ns + LEASE / 4);
+            world_forget(world);
+        }
+        assert_in_range(world->now_ns - since_ns, waits_ns - LEASE, waits_ns + LEASE);
+        waits_ns = round < 4 ? 2 * waits_ns : LEASE_STEADY_AFTER * LEASE;
+        memset(&last[3], 0, sizeof last[3]);
+        adopt_all(world);
+        limp(world);
+        assert_null(cluster_member(cm_state_config(world->state), 3));
+    }
+
+    /* One that was well for long may have a spell again. */
+    join.incarnation++;
+    world_close(world, 3);
+    for (uint64_t until_ns = world->now_ns + 300 * LEASE; world->now_ns < until_ns;) {
+        adopt_all(world);
+        if (!cluster_member(cm_state_config(world->state), 3))
+            world_join(world, 3, 6, &join);
+        run(world, cluster_member(cm_state_config(world->state), 3) ? ALL : FIRST_TWO,
+            world->now_ns + LEASE);
+        world_forget(world);
+    }
+    limp(world);
+    assert_non_null(cluster_member(cm_state_config(world->state), 3));
+}
+
 /* It may have had the same trouble, and lead what the third one did next. */
 TEST(who_had_a_break_is_present_for_a_lease_before_another_one_is_removed)
 {
