@@ -177,7 +177,7 @@ static void check_segment(const struct pm *pm, const struct store_geometry *at, 
         if (!bytes_are_zero(pm_at(pm, start), STORE_SEGMENT_BYTES))
             find(report, CHECK_STALE, segment, start, STORE_SEGMENT_BYTES);
     } else if (meta.state != SEGMENT_DIRTY) { /* whose bytes nobody needs */
-        check_blocks(pm, segment, start, meta.state == SEGMENT_COMMITTED, report);
+        check_blocks(pm, segment, start, meta.state == SEGMENT_COMMITTED || meta.closed, report);
     }
 }
 

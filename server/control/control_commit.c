@@ -32,6 +32,9 @@
  *     has anything above that version is not noted any more (it is pinned), until that is settled. So long as the version
  *     stands, later periods do not wait for it: their segments are read at once, each of them once.
  *
+ *  G8 Where the replica table calls settled what lies in a segment that is closed and stays as it is (G6, G7), the segment's word
+ *     says so before (store.h): damage there is looked for as in a COMMITTED one. But not where a digest role may go on storing.
+ *
  * A period waits for COMMIT_ASK_NS, and longer as long as settled versions rise. Of shards whose commit version is too low the
  * primaries are asked for it: what told it may have been lost. Where only the open landing segment is waited for (D10), it
  * is closed.
@@ -116,7 +119,8 @@ static bool read_some(struct control *control)
     struct entry_scan *scan = &control->commit_scan;
     uint64_t *segment = &control->commit_segment;
     for (uint32_t bytes = 0; bytes < COMMIT_READ_BYTES;) {
-        while (*segment < store_segments(store) && !control->commit_covers[*segment])
+        while (*segment < store_segments(store) &&
+               control->commit_covers[*segment] != COVER_COMMITS)
             ++*segment, scan->position = 0;
         if (*segment == store_segments(store))
             return true;
@@ -131,7 +135,7 @@ static bool read_some(struct control *control)
         if (result == ENTRY_SCAN_BLOCK && header.type != ENTRY_COMMIT_VERSIONS &&
             header.type != ENTRY_PAD && !is_settled(control, header.shard, header.version)) {
             control->commit_pins[*segment] = (struct commit_pin){header.shard, header.version};
-            control->commit_covers[*segment] = false;
+            control->commit_covers[*segment] = COVER_STAYS;
         }
         bytes += scan->position - from;
         if (result == ENTRY_SCAN_END)
@@ -178,6 +182,25 @@ static void close_landing(struct control *control)
         control_zone_close_open(control);
 }
 
+static enum commit_cover cover_of(const struct control *control, uint64_t segment,
+                                  const struct segment_meta *meta)
+{
+    if (meta->state != SEGMENT_USED || meta->owner == OWNER_CHECKPOINT)
+        return COVER_NOT;
+    if (is_in_use(control, segment, meta))
+        return meta->owner == OWNER_WORKER ? COVER_STAYS : COVER_NOT;
+    return is_pinned(control, segment) ? COVER_STAYS : COVER_COMMITS;
+}
+
+/* G8 */
+static void mark_closed(struct control *control)
+{
+    for (uint64_t i = 0; i < store_segments(control->common->store); i++) {
+        if (control->commit_covers[i] == COVER_STAYS)
+            store_mark_closed(control->common->store, i);
+    }
+}
+
 /* G1. False: no segment is closed, or there are only such that are sent; and no rows are to be written without any. */
 static bool begin(struct control *control, uint64_t *wake_ns)
 {
@@ -192,9 +215,8 @@ static bool begin(struct control *control, uint64_t *wake_ns)
     }
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
-        control->commit_covers[i] = meta.state == SEGMENT_USED && meta.owner != OWNER_CHECKPOINT &&
-                                    !is_in_use(control, i, &meta) && !is_pinned(control, i);
-        noted += control->commit_covers[i];
+        control->commit_covers[i] = cover_of(control, i, &meta);
+        noted += control->commit_covers[i] == COVER_COMMITS;
     }
     if (!owed && noted <= control->kept) {
         close_landing(control);
@@ -271,7 +293,7 @@ static void commit_covered(struct control *control)
     struct store *store = control->common->store;
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
-        if (control->commit_covers[i] && !is_in_use(control, i, &meta))
+        if (control->commit_covers[i] == COVER_COMMITS && !is_in_use(control, i, &meta))
             store_transition(store, i, SEGMENT_COMMITTED);
     }
 }
@@ -306,6 +328,7 @@ bool control_commit_poll(struct control *control, uint64_t *wake_ns)
     if (control->commit_step == COMMIT_FENCE) {
         if (!server_fenced(control->common, control->commit_ticket)) /* G3 */
             return false;
+        mark_closed(control);
         control_commit_rows(control, true); /* G2, G4, G5 */
         control->commit_step = COMMIT_ROWS;
     }

@@ -88,6 +88,9 @@ struct control_data {
 
 enum commit_step { COMMIT_IDLE, COMMIT_WAIT, COMMIT_PINS, COMMIT_FENCE, COMMIT_ROWS };
 
+/* Of a segment, in a period: it is not closed; it becomes COMMITTED; it stays, and what is damaged in it counts (G8). */
+enum commit_cover { COVER_NOT, COVER_COMMITS, COVER_STAYS };
+
 /* A closed segment has this version, which is not settled; all zeros: not as far as is known. */
 struct commit_pin {
     uint16_t shard;
@@ -223,7 +226,7 @@ struct control {
 
     /* control_commit.c */
     enum commit_step commit_step;
-    bool *commit_covers;            /* by segment */
+    enum commit_cover *commit_covers; /* by segment */
     uint32_t commit_position;       /* shards in front of it have reached theirs, or stand still */
     bool commit_reads;              /* some of those stand still: what is noted is read: */
     struct commit_pin *commit_pins; /* by segment */

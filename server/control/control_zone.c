@@ -233,9 +233,9 @@ void control_zone_uncover(struct control *control)
 {
     for (const struct blog_segment *it = control->oldest; it;
          it = atomic_load_explicit(&it->next, memory_order_relaxed))
-        control->commit_covers[it->segment] = false;
+        control->commit_covers[it->segment] = COVER_NOT;
     for (const struct blog_segment *it = control->leaving; it; it = it->next_leaving)
-        control->commit_covers[it->segment] = false;
+        control->commit_covers[it->segment] = COVER_NOT;
 }
 
 /* --- leaving --- */

@@ -10,7 +10,7 @@
  *  S3 Allocation numbers are never given twice: a word keeps its number when it becomes DIRTY and
  *     FREE, and the next one is above all of them.
  *  S4 Of two whole words of a segment the later is the one with the higher number, or with the later state under the
- *     same one: USING, USED, COMMITTED, DIRTY, FREE. So what leaves FREE takes a new number.
+ *     same one: USING, USED, USED and closed, COMMITTED, DIRTY, FREE. So what leaves FREE takes a new number.
  *
  * Crash-safe steps. An aligned 8-byte word lands whole; between two fences words land in any order. "Store the word"
  * is two stores, one into each copy of the table, with no fence between: a crash may leave two different words, both
@@ -24,7 +24,7 @@
  *      the host before that fence may leave both words FREE though bytes of entries landed. Nothing in
  *      them was acknowledged, but the segment is not zeros: so a start after a crash of the host
  *      also zeroes FREE segments that hold bytes (wipe.h, `check_free`). One word of two: it is scanned.
- *  Full, committed (USING -> USED -> COMMITTED)
+ *  Full, closed, committed (USING -> USED -> USED and closed -> COMMITTED, with or without the third)
  *   1. Store the word. COMMITS. Lost in a crash, the segment is digested once more; no harm. What makes it true
  *      is durable before, so one word of two is as good as both.
  *  Reuse (any -> DIRTY -> FREE)
@@ -305,27 +305,43 @@ static const uint8_t may_become[SEGMENT_STATES] = {
     [SEGMENT_COMMITTED] = 1 << SEGMENT_USING | 1 << SEGMENT_USED,
 };
 
+/* `old`: as the caller, who owns the segment, knows it. */
+static void change(struct store *store, uint64_t segment, uint64_t old,
+                   const struct segment_meta *meta)
+{
+    const uint64_t word = meta_encode(segment, meta);
+    meta_write(store, segment, word); /* S1 */
+    const bool mine = atomic_compare_exchange_strong_explicit(
+        &store->metas[segment], &old, word, memory_order_release, memory_order_relaxed);
+    ASSERT(mine); /* S1 */
+}
+
+void store_mark_closed(struct store *store, uint64_t segment)
+{
+    const uint64_t old = atomic_load_explicit(&store->metas[segment], memory_order_acquire);
+    struct segment_meta meta = meta_unpack(old);
+    meta.closed = true;
+    if (!meta_unpack(old).closed)
+        change(store, segment, old, &meta);
+}
+
 void store_transition(struct store *store, uint64_t segment, enum segment_state state)
 {
     ASSERT(segment < store->segments);
-    _Atomic uint64_t *place = &store->metas[segment];
-    uint64_t old = atomic_load_explicit(place, memory_order_acquire);
+    const uint64_t old = atomic_load_explicit(&store->metas[segment], memory_order_acquire);
     struct segment_meta meta = meta_unpack(old);
     ASSERT(state <= SEGMENT_COMMITTED && may_become[state] >> meta.state & 1);
     bool was_free = meta.state == SEGMENT_FREE;
     enum segment_owner owner = meta.owner;
     meta.state = state;
+    meta.closed = false;
     if (state == SEGMENT_DIRTY || state == SEGMENT_FREE) {
         meta.owner = OWNER_NONE;
         meta.owner_number = 0;
     }
     if (was_free) /* S4 */
         meta.allocation = atomic_fetch_add_explicit(&store->allocation, 1, memory_order_relaxed);
-    uint64_t word = meta_encode(segment, &meta);
-    meta_write(store, segment, word); /* S1 */
-    bool mine = atomic_compare_exchange_strong_explicit(place, &old, word, memory_order_release,
-                                                        memory_order_relaxed);
-    ASSERT(mine);                                        /* S1: the caller owns it */
+    change(store, segment, old, &meta);
     count(store->segments_with, word_state(old), state); /* S2: behind the word */
     if (owner != meta.owner)
         count(store->segments_owned, owner, meta.owner);

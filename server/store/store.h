@@ -77,6 +77,7 @@ struct segment_meta {
     enum segment_owner owner;
     uint32_t owner_number;
     uint64_t allocation; /* rises with every allocation of this server; 40 bits */
+    bool closed;         /* USED: what was torn is void, so what is not whole is damage (torn.h) */
 };
 
 struct store_identity {
@@ -230,6 +231,9 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
 /* store_transition: DIRTY->FREE, USING->USED, USED->COMMITTED, USING->COMMITTED, and any->DIRTY;
  * any other is a mistake of the programmer. The segment's owner only. */
 void store_transition(struct store *store, uint64_t segment, enum segment_state state);
+
+/* store_mark_closed: the USED segment is closed: says so in PM, by the caller's next fence. All of it is whole, durably. */
+void store_mark_closed(struct store *store, uint64_t segment);
 struct segment_meta store_meta(const struct store *store, uint64_t segment);
 
 /* store_set_owner: the segment, which is not FREE or DIRTY, counts as that owner's. Before anybody else uses the store. */

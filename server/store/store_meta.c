@@ -20,14 +20,16 @@ uint64_t meta_encode(uint64_t segment, const struct segment_meta *meta)
 {
     ASSERT(meta->owner_number <= UINT8_MAX && meta->allocation <= META_ALLOCATION_MAX);
     uint64_t word = (uint64_t)meta->state | (uint64_t)meta->owner << 4 |
-                    (uint64_t)meta->owner_number << 8 | meta->allocation << 16;
+                    (uint64_t)meta->closed << 7 | (uint64_t)meta->owner_number << 8 |
+                    meta->allocation << 16;
     return word == META_UNUSED ? word : checked(segment, word);
 }
 
 struct segment_meta meta_unpack(uint64_t word)
 {
     return (struct segment_meta){.state = (enum segment_state)(word & 0xf),
-                                 .owner = (enum segment_owner)(word >> 4 & 0xf),
+                                 .owner = (enum segment_owner)(word >> 4 & 0x7),
+                                 .closed = word >> 7 & 1,
                                  .owner_number = (uint32_t)(word >> 8 & 0xff),
                                  .allocation = word >> 16 & META_ALLOCATION_MAX};
 }
@@ -37,7 +39,8 @@ bool meta_decode(uint64_t segment, uint64_t word, struct segment_meta *out)
     const struct segment_meta meta = meta_unpack(word);
     bool idle = meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY;
     if ((word != META_UNUSED && word != checked(segment, word)) || meta.state > SEGMENT_COMMITTED ||
-        meta.owner >= OWNER_KINDS || idle != (meta.owner == OWNER_NONE))
+        meta.owner >= OWNER_KINDS || (meta.closed && meta.state != SEGMENT_USED) ||
+        idle != (meta.owner == OWNER_NONE))
         return false;
     *out = meta;
     return true;
@@ -51,8 +54,9 @@ static bool is_later(const struct segment_meta *a, const struct segment_meta *b)
                                     [SEGMENT_COMMITTED] = 2,
                                     [SEGMENT_DIRTY] = 3,
                                     [SEGMENT_FREE] = 4};
-    return a->allocation != b->allocation ? a->allocation > b->allocation
-                                          : order[a->state] > order[b->state];
+    if (a->allocation != b->allocation)
+        return a->allocation > b->allocation;
+    return a->state != b->state ? order[a->state] > order[b->state] : a->closed > b->closed;
 }
 
 enum meta_copies metas_choose(const struct pm *pm, const struct store_geometry *at,

@@ -2,7 +2,8 @@
  *
  * As long as somebody may write into a segment such a place may be unfinished. When nobody can any more it is torn, and
  * is made void: a pad is stored over it. That is done before a segment can become COMMITTED, by a start (recover.c) or by
- * the control role (control_zone.c); a log leaves nothing unfinished. So in a COMMITTED segment such a place is damage.
+ * the control role (control_zone.c); a log leaves nothing unfinished. So in a COMMITTED segment such a place is damage. In one
+ * that has to wait, too, as its word says that it is closed (control_commit.c, G8).
  */
 #ifndef SERVER_TORN_H
 #define SERVER_TORN_H

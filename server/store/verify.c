@@ -54,9 +54,9 @@ static void found_place(void *context, uint32_t position)
     struct entry_header header;
     const uint8_t *key;
     uint32_t bytes;
-    if (!verify->committed)
+    if (!verify->is_whole)
         verify->torn = true;
-    if (!verify->committed || position < verify->claimed)
+    if (!verify->is_whole || position < verify->claimed)
         return;
     add(verify, (uint64_t)(at - verify->pm->base));
     const bool sound =
@@ -70,7 +70,7 @@ static void found_place(void *context, uint32_t position)
         verify->claimed = position + bytes;
 }
 
-/* Is the segment COMMITTED, or, as long as nothing is found torn, another one with entries? A checkpoint's is not of interest: a
+/* Is the segment COMMITTED or closed, or, as long as nothing is found torn, another one with entries? A checkpoint's is not of interest: a
  * start that does not find it whole does without it. */
 static bool is_read(struct verify *verify, uint64_t segment)
 {
@@ -79,8 +79,8 @@ static bool is_read(struct verify *verify, uint64_t segment)
     if (metas_choose(verify->pm, &verify->geometry, segment, words, &meta) == METAS_DAMAGED ||
         meta.owner == OWNER_CHECKPOINT)
         return false;
-    verify->committed = meta.state == SEGMENT_COMMITTED;
-    return verify->committed ||
+    verify->is_whole = meta.state == SEGMENT_COMMITTED || meta.closed;
+    return verify->is_whole ||
            (!verify->torn && (meta.state == SEGMENT_USING || meta.state == SEGMENT_USED));
 }
 

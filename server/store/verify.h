@@ -1,8 +1,8 @@
 /* verify.h - reads the PM of the last run before the server reports for duty, and tells what of it is damaged: whole
  * replicas count before damaged ones (cm/cold.h). Nothing is written.
  *
- * Damage is what is neither zero nor whole in a COMMITTED segment (torn.h), and a row of the replica table that no copy
- * tells any more. Damage in other segments looks like what a crash left torn; but what lies there is above what the
+ * Damage is what is neither zero nor whole in a segment that is COMMITTED or closed (torn.h), and a row of the replica table
+ * that no copy tells any more. Damage in other segments looks like what a crash left torn; but what lies there is above what the
  * replica table calls settled, and log reconciliation misses it (exceptions: G4 in control_commit.c): that there is some is
  * told, as another replica may have all. Meta words and the superblock are left to the open of the store.
  */
@@ -17,8 +17,8 @@ struct verify {
     struct superblock block;
     struct store_geometry geometry;
     struct entry_format format;
-    uint64_t segment;       /* the next, or the present one */
-    bool inside, committed; /* that one is COMMITTED */
+    uint64_t segment;      /* the next, or the present one */
+    bool inside, is_whole; /* that one is COMMITTED or closed */
     struct entry_scan scan;
     uint32_t
         claimed; /* up to there the present segment has what an entry that was found damaged says to be its own */

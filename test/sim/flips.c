@@ -92,7 +92,8 @@ static enum segment_state state_of(const struct flipping *flipping, uint64_t seg
     uint64_t words[2];
     return metas_choose(flipping->pm, &flipping->at, segment, words, &meta) == METAS_DAMAGED
                ? SEGMENT_DIRTY
-               : meta.state;
+           : meta.closed ? SEGMENT_COMMITTED /* damage counts there, too */
+                         : meta.state;
 }
 
 static bool flip_entry(const struct flipping *flipping)

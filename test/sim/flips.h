@@ -1,7 +1,7 @@
 /* flips.h - bits that flip in the PM of a server that is down.
  *
- * Only where the promise holds that a whole replica makes up for it: what is COMMITTED, entries above the settled version,
- * and one copy of what is kept twice. Entries at or below it in a segment that is not COMMITTED yet are left alone: their
+ * Only where the promise holds that a whole replica makes up for it: what is COMMITTED or closed, entries above the settled version,
+ * and one copy of what is kept twice. Entries at or below it in another segment are left alone: their
  * loss is not noticed (server/store/verify.h).
  */
 #ifndef SIM_FLIPS_H

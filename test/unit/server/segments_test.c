@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "landing.h"
+#include "server/control/control_state.h"
 #include "server/store/store_layout.h"
 #include "test/lib/unit.h"
 
@@ -68,7 +69,22 @@ TEST(a_hole_keeps_the_segments_behind_it)
     assert_int_equal(settled(&landing), version_make(1, 3));
 }
 
-/* Its primary is away, and has told of no commit. */
+/* What a start would find in the PM, once a bit of that segment has flipped. */
+static struct verify verify_flipped(struct stage *stage, uint64_t segment)
+{
+    const struct control *control = server_poller(stage->server, 0).role;
+    struct verify verify;
+    uint8_t *bytes =
+        control->common->pm->base + store_segment_offset(control->common->store, segment);
+    bytes[ENTRY_HEADER_BYTES] ^= 1;
+    verify_begin(&verify, control->common->pm);
+    while (!verify_step(&verify))
+        ;
+    bytes[ENTRY_HEADER_BYTES] ^= 1;
+    return verify;
+}
+
+/* Its primary is away, and has told of no commit. Others' entries may be settled there, so damage counts. */
 TEST(a_shard_that_nobody_serves_keeps_the_segments_with_what_is_not_settled_and_no_others)
 {
     struct landing landing = landing_with(stage, 1);
@@ -77,8 +93,15 @@ TEST(a_shard_that_nobody_serves_keeps_the_segments_with_what_is_not_settled_and_
     landing_commit(&landing, 0, version_make(1, 0));
     landing_seal(&landing);
     assert_segments(&landing, 2, 0);
+    const struct store *store =
+        ((struct control *)server_poller(stage->server, 0).role)->common->store;
+    uint64_t first = 0;
+    while (store_meta(store, first).owner != OWNER_BACKUP_LOG)
+        first++;
     stage_pass(stage, 2 * NS_PER_S);
     assert_segments(&landing, 1, 1);
+    assert_int_equal(store_meta(store, first).state, SEGMENT_USED);
+    assert_int_equal(verify_flipped(stage, first).places, 1);
     landing_put(&landing, 2);
     landing_seal(&landing);
     landing_commit(&landing, STAGE_BACKED, version_make(1, 1));

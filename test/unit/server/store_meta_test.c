@@ -24,6 +24,7 @@ static void assert_meta(uint64_t segment, struct segment_meta expected)
     assert_int_equal(meta.owner, expected.owner);
     assert_int_equal(meta.owner_number, expected.owner_number);
     assert_true(meta.allocation == expected.allocation);
+    assert_int_equal(meta.closed, expected.closed);
 }
 
 /* One segment of each state, in this order; then a second free one that was in use before. */
@@ -33,6 +34,7 @@ static void make_all_states(void)
     for (unsigned i = 0; i < 6; i++)
         assert_int_equal(store_allocate(store, OWNER_DIGEST, i, &segment), 0);
     store_transition(store, 1, SEGMENT_USED);
+    store_mark_closed(store, 1);
     store_transition(store, 2, SEGMENT_COMMITTED);
     store_transition(store, 3, SEGMENT_DIRTY);
     store_transition(store, 4, SEGMENT_DIRTY);
@@ -83,7 +85,7 @@ TEST(a_segment_of_which_both_words_are_damaged_is_kept_under_a_new_number)
     }
     for (unsigned i = 0; i < 2; i++) {
         reopen();
-        const struct segment_meta unknown = {SEGMENT_USED, OWNER_UNKNOWN, 0, 0};
+        const struct segment_meta unknown = {.state = SEGMENT_USED, .owner = OWNER_UNKNOWN};
         for (uint64_t segment = 1; segment < 6; segment += 4) {
             struct segment_meta expected = unknown;
             expected.allocation = 6 + 2 + 1 + segment / 4; /* of those known 6 is the highest */
@@ -114,9 +116,10 @@ TEST(a_word_in_another_segments_place_is_damaged)
 
 TEST(a_right_check_over_a_word_that_cannot_be_is_damage)
 {
-    /* Unknown state, unknown owner, in use by nobody, free and owned, dirty and owned. */
-    static const struct segment_meta wrong[] = {{5, 1, 0, 1}, {15, 0, 0, 1}, {2, 7, 0, 1},
-                                                {2, 0, 0, 1}, {0, 1, 0, 1},  {1, 1, 0, 1}};
+    /* Unknown state, unknown owner, in use by nobody, free and owned, dirty and owned, closed and not used. */
+    static const struct segment_meta wrong[] = {
+        {5, 1, 0, 1, false}, {15, 0, 0, 1, false}, {2, 7, 0, 1, false}, {2, 0, 0, 1, false},
+        {0, 1, 0, 1, false}, {1, 1, 0, 1, false},  {4, 1, 0, 1, true}};
     struct segment_meta out;
     for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_false(meta_decode(3, meta_encode(3, &wrong[i]), &out));
