@@ -173,7 +173,7 @@ static void return_shard(struct work *work, struct shard *shard, bool stays)
     }
     if (left == 0 || (servers[0] == shard->primary) != stays)
         return;
-    led_set(&work->led, shard, servers, left);
+    led_set(&work->led, shard, servers, left, left);
     shard_mend_move(shard);
     shard->possibly_incomplete = shard->possibly_incomplete || best < JOIN_TORN;
     shard->epoch++;

@@ -3,6 +3,7 @@
  * Invariants of what it makes:
  *  F1 A shard has a full replica of before, and no other. It loses one only if another one is left that is not silent; one
  *     that is to wait, only if two are; none, if all that are left are in doubt. A shard that waits loses none.
+ *  F3 One whose data of the shard are in doubt, or damaged, is promoted only if those of all that are left are.
  *  F2 A shard that changed has a higher epoch; one that did not is as it was.
  */
 #include "cm/failover.h"
@@ -75,16 +76,20 @@ static void wait_for(struct work *work, struct shard *shard)
     comeback_keep(work->config, shard);
 }
 
-/* Is there nobody among them whose data of it are whole? */
-static bool are_in_doubt(const struct work *work, const struct shard *shard,
-                         const uint32_t *servers, uint32_t count)
+/* Puts those in front whose data of it are whole; returns how many. */
+static uint32_t whole_first(const struct work *work, const struct shard *shard, uint32_t *servers,
+                            uint32_t count)
 {
-    bool all = count > 0;
-    for (uint32_t i = 0; i < count && all; i++) {
-        const struct cm_join *report = work->reports[cluster_position(work->config, servers[i])];
-        all = report && join_quality(report, work->old, shard->id) == JOIN_INCOMPLETE;
+    uint32_t whole = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t server = servers[i];
+        const struct cm_join *report = work->reports[cluster_position(work->config, server)];
+        if (report && join_quality(report, work->old, shard->id) == JOIN_INCOMPLETE)
+            continue;
+        memmove(&servers[whole + 1], &servers[whole], (i - whole) * sizeof servers[0]);
+        servers[whole++] = server;
     }
-    return all;
+    return whole;
 }
 
 /* True if it changed. */
@@ -93,7 +98,8 @@ static bool change_shard(struct work *work, const struct shard *old, struct shar
     uint32_t servers[CLUSTER_MAX_REPLICAS];
     const uint32_t all = shard_replicas(shard, servers), full = drop_silent(work, servers, all),
                    filling = shard->filling_count;
-    const bool doubt = are_in_doubt(work, old, servers, full);
+    const uint32_t whole = whole_first(work, old, servers, full);
+    const bool doubt = full > 0 && whole == 0;
     bool changed = full > 0 && full < all;
     shard->filling_count = drop_silent(work, shard->filling, filling);
     if (full == 0 || shard_is_kept(work->old, old)) {
@@ -102,7 +108,7 @@ static bool change_shard(struct work *work, const struct shard *old, struct shar
     } else if ((full == 1 || doubt) && keep_full(work, shard, doubt)) {
         wait_for(work, shard);
     } else if (is_silent(work, shard->primary)) {
-        led_set(&work->led, shard, servers, full);
+        led_set(&work->led, shard, servers, doubt ? full : whole, full);
     } else {
         shard->backup_count = drop_silent(work, shard->backups, shard->backup_count);
     }

@@ -12,6 +12,8 @@
  *     no puts.
  *  G5 A primary that reaches nobody may be the one with the bad link. If a full backup is reached by all others, and reaches some
  *     itself, the two swap roles: what it says of its own sends then decides who leaves.
+ *  G6 A primary that could not read an entry and a full backup of which nobody knows such a thing swap roles. Both stay: what else
+ *     is damaged at either, nobody knows. A backup that could not read one is made no primary.
  */
 #include "cm/fill.h"
 
@@ -68,6 +70,16 @@ static bool is_sound(struct work *work, const struct shard *shard, uint32_t serv
         sound = other == shard->primary || !leases_are_cut(work->from->leases, other, server);
     }
     return sound;
+}
+
+/* G6 */
+static bool is_damaged(const struct work *work, const struct shard *shard, uint32_t server)
+{
+    const struct comeback *back = &work->from->back;
+    uint32_t at = 0;
+    while (at < back->present && back->run[at]->server != server)
+        at++;
+    return at < back->present && damage_was_found(&back->run[at]->damage, shard->id);
 }
 
 /* Into the order of members. */
@@ -164,13 +176,14 @@ static bool swap_roles(struct work *work, struct shard *shard)
 {
     const bool drained = !cluster_wants(work->config, shard->primary);
     uint32_t able[CLUSTER_MAX_REPLICAS], count = 0;
-    const bool apart = is_apart(work, shard);
-    if (may_stay(work, shard, shard->primary) && !apart)
+    const bool apart = is_apart(work, shard), damaged = is_damaged(work, shard, shard->primary);
+    if (may_stay(work, shard, shard->primary) && !apart && !damaged)
         return false;
     for (uint32_t i = 0; i < shard->backup_count; i++) {
         const uint32_t server = shard->backups[i];
-        const bool leads = drained || server == shard->move_to;
-        if (shard_has_backup(work->old, server) && may_stay(work, shard, server) &&
+        const bool leads = drained || damaged || server == shard->move_to;
+        if (!is_damaged(work, shard, server) && shard_has_backup(work->old, server) &&
+            may_stay(work, shard, server) &&
             ((leads && !is_cut(work, shard, server)) || (apart && is_sound(work, shard, server))))
             able[count++] = server;
     }

@@ -44,9 +44,10 @@ void led_give(struct led *led, struct shard *shard, uint32_t server)
     shards[shard->worker]++;
 }
 
-void led_set(struct led *led, struct shard *shard, const uint32_t *servers, uint32_t count)
+void led_set(struct led *led, struct shard *shard, const uint32_t *servers, uint32_t able,
+             uint32_t count)
 {
-    const uint32_t best = servers[0] == shard->primary ? 0 : led_fewest(led, servers, count);
+    const uint32_t best = servers[0] == shard->primary ? 0 : led_fewest(led, servers, able);
     led_give(led, shard, servers[best]);
     shard->backup_count = 0;
     memset(shard->backups, 0, sizeof shard->backups);

@@ -20,9 +20,10 @@ uint32_t led_fewest(const struct led *led, const uint32_t *servers, uint32_t cou
 /* The shard is led by `server`, by the worker of it that owns fewest. */
 void led_give(struct led *led, struct shard *shard, uint32_t server);
 
-/* These are its full replicas from now on, at least one, none of them counted yet: the first leads it if it did, else the one that
- * leads fewest. */
-void led_set(struct led *led, struct shard *shard, const uint32_t *servers, uint32_t count);
+/* These are its full replicas from now on, at least one, none of them counted yet: the first leads it if it did, else the one of the
+ * first `able` that leads fewest. */
+void led_set(struct led *led, struct shard *shard, const uint32_t *servers, uint32_t able,
+             uint32_t count);
 
 /* Likewise by one of its backups, in whose place the primary of before backs it. */
 void led_swap(struct led *led, struct shard *shard, uint32_t server);

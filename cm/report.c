@@ -26,6 +26,8 @@ static void add_damage(struct cm_join *join, const Rowan__DamagedShard *from)
         if (from->first_slot != DAMAGE_NO_SLOT)
             damage_add(&join->damage, (uint16_t)from->shard, (uint16_t)from->last_slot);
     }
+    if (right && from->found)
+        damage_found(&join->damage, (uint16_t)from->shard);
     join->possibly_incomplete |= !right || join->damage.all;
 }
 

@@ -57,7 +57,9 @@ struct server_common {
         begun; /* nothing had landed behind this one when the control role asked for a pass last (digest_catch_up.c). Likewise */
     _Atomic bool
         rows_owed; /* settled versions have risen, and no segment was closed: who says so wakes the control role */
-    _Atomic uint64_t periods;   /* after which segments became COMMITTED; wakes the clean role */
+    _Atomic uint64_t periods; /* after which segments became COMMITTED; wakes the clean role */
+    _Atomic uint64_t
+        damages; /* shards of which damage was found in this run (shard_found_damage) */
     _Atomic uint64_t exposures; /* calls of shard_expose that changed something */
     _Atomic uint64_t kept;      /* of those, for the logs of this server; likewise, and before */
     _Atomic bool stop;          /* the server was asked to stop (server_stop) */

@@ -1,11 +1,17 @@
 /* A shard's slots are a range, so the lowest and the highest speak for all between them. */
 #include "common/cluster/damage.h"
 
-void damage_add(struct damage *damage, uint16_t shard, uint16_t slot)
+static uint32_t find(const struct damage *damage, uint16_t shard)
 {
     uint32_t at = 0;
     while (at < damage->count && damage->shards[at].shard != shard)
         at++;
+    return at;
+}
+
+void damage_add(struct damage *damage, uint16_t shard, uint16_t slot)
+{
+    const uint32_t at = find(damage, shard);
     if (at == DAMAGE_MAX_SHARDS) {
         damage->all = true;
         return;
@@ -21,6 +27,20 @@ void damage_add(struct damage *damage, uint16_t shard, uint16_t slot)
         found->first_slot = slot;
     if (slot > found->last_slot)
         found->last_slot = slot;
+}
+
+void damage_found(struct damage *damage, uint16_t shard)
+{
+    damage_add(damage, shard, DAMAGE_NO_SLOT);
+    const uint32_t at = find(damage, shard);
+    if (at < damage->count)
+        damage->shards[at].found = true;
+}
+
+bool damage_was_found(const struct damage *damage, uint16_t shard)
+{
+    const uint32_t at = find(damage, shard);
+    return at < damage->count && damage->shards[at].found;
 }
 
 /* Do the slots of what says that it is of the shard belong to it? */

@@ -16,6 +16,8 @@ enum {
 /* What was found of one shard: the lowest and the highest slot; none: first_slot is DAMAGE_NO_SLOT, last_slot 0. */
 struct damaged_shard {
     uint16_t shard, first_slot, last_slot;
+    bool
+        found; /* while the server ran: an entry could not be read. Else a start found it, or all may be incomplete */
 };
 
 struct damage {
@@ -26,6 +28,10 @@ struct damage {
 
 /* damage_add: something of that shard, with a key of that slot. */
 void damage_add(struct damage *damage, uint16_t shard, uint16_t slot);
+
+/* damage_found: while the server ran something of that shard could not be read. damage_was_found: was that told? */
+void damage_found(struct damage *damage, uint16_t shard);
+bool damage_was_found(const struct damage *damage, uint16_t shard);
 
 /* damage_concerns: may something of that shard of the configuration be damaged? */
 bool damage_concerns(const struct damage *damage, const struct cluster_config *config,

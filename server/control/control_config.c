@@ -21,7 +21,8 @@ const struct cluster_config *control_config_known(const struct control *control)
     return control->next ? control->next : control->config ? control->config : control->coming;
 }
 
-/* What a start found damaged; of a run, which shards are not reconciled yet (control_open.c, invariant 4). */
+/* What a start found damaged; of a run, which shards are not reconciled yet (control_open.c, invariant 4), and of which an entry
+ * could not be read. */
 static struct damage doubts(const struct control *control)
 {
     struct damage damage = {0};
@@ -31,6 +32,8 @@ static struct damage doubts(const struct control *control)
         const struct shard_state *shard = control->shards[i];
         if (shard && atomic_load_explicit(&shard->possibly_incomplete, memory_order_relaxed))
             damage_add(&damage, shard->id, DAMAGE_NO_SLOT);
+        if (shard && atomic_load_explicit(&shard->damaged, memory_order_relaxed))
+            damage_found(&damage, shard->id);
     }
     return damage;
 }
@@ -54,6 +57,7 @@ static void join(struct control *control)
         rows[i].shard = damage.shards[i].shard;
         rows[i].first_slot = damage.shards[i].first_slot;
         rows[i].last_slot = damage.shards[i].last_slot;
+        rows[i].found = damage.shards[i].found;
         damaged[i] = &rows[i];
     }
     body.n_damaged = damage.count;
@@ -94,6 +98,15 @@ void control_config_report(struct control *control)
     control->data.cluster = control->config->cluster;
     report_anew(control);
     control->join_again_ns = control->now_ns;
+}
+
+/* At once: no damaged replica is promoted beside a whole one (cm/failover.c, F3). */
+static void tell_damage(struct control *control)
+{
+    const uint64_t damages = atomic_load_explicit(&control->common->damages, memory_order_acquire);
+    if (control->config && damages != control->damages_told)
+        control_config_report(control);
+    control->damages_told = damages;
 }
 
 /* A report may have been dropped, here or at the CM, for want of memory. And the CM waits until all
@@ -289,6 +302,7 @@ void control_config_poll(struct control *control, uint64_t *wake_ns)
 {
     leave_useless_cm(control, wake_ns);
     connect_to_cm(control, wake_ns);
+    tell_damage(control);
     repeat_join(control, wake_ns);
 }
 

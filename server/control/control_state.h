@@ -224,6 +224,8 @@ struct control {
     /* control_shut_out.c */
     bool shut_out_failed; /* and the server ends */
 
+    uint64_t damages_told; /* common->damages, when the manager was told last */
+
     /* control_commit.c */
     enum commit_step commit_step;
     enum commit_cover *commit_covers; /* by segment */

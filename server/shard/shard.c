@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "server/shard/split.h"
 
 int shard_state_create(const struct pm *pm, const struct entry_format *format,
@@ -60,6 +61,14 @@ void shard_expose(struct shard_state *shard, uint64_t version, _Atomic uint64_t 
         return;
     atomic_store_explicit(&shard->exposed, version, memory_order_release);
     atomic_fetch_add_explicit(exposures, 1, memory_order_acq_rel);
+}
+
+void shard_found_damage(struct shard_state *shard, _Atomic uint64_t *damages)
+{
+    if (atomic_exchange_explicit(&shard->damaged, true, memory_order_relaxed))
+        return;
+    log_event(LOG_ERROR, "shard_damaged", "shard=%u", shard->id);
+    atomic_fetch_add_explicit(damages, 1, memory_order_release);
 }
 
 void shard_close(struct shard_state *shard, uint64_t version)

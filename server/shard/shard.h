@@ -80,6 +80,8 @@ struct shard_state {
     _Atomic uint64_t
         exposed; /* the uncommitted suffix may name versions above this one in segments that are COMMITTED, until the
                               * shard is reconciled; UINT64_MAX: none (clean_copy.c, K9). Lowered by shard_expose */
+    _Atomic bool
+        damaged; /* something of it could not be read here in this run (shard_found_damage) */
     _Atomic bool recovering; /* primary: log reconciliation is not done, nothing is served */
     _Atomic uint64_t lost;   /* primary: committed versions that its reconciliation found nowhere */
     _Atomic bool missing;    /* backup: a committed version never arrived (prefix.h) */
@@ -176,6 +178,10 @@ static inline void shard_cover(struct shard_state *shard)
 {
     atomic_store_explicit(&shard->exposed, UINT64_MAX, memory_order_release);
 }
+
+/* shard_found_damage: an entry of it cannot be read. `damages` counts the shards of which that was found, for the control role,
+ * which tells the manager (design, section 6, Damage). Any thread. */
+void shard_found_damage(struct shard_state *shard, _Atomic uint64_t *damages);
 
 /* shard_close: the owner is about to close a segment in which versions up to this one may lie. */
 void shard_close(struct shard_state *shard, uint64_t version);

@@ -238,6 +238,7 @@ static void copy_item(struct worker *worker, struct fill *fill)
     if (!is_whole(worker, fill, at, room, &header)) {
         log_event(LOG_ERROR, "entry_damaged", "worker=%u shard=%u offset=%lu", worker->number,
                   fill->shard->id, offset); /* a get of it is answered with the same */
+        shard_found_damage(fill->shard, &worker->common->damages);
         fill->skipped++;
     } else if (!block_list_append(&fill->blocks, &worker->common->format, &header, at,
                                   &fill->copied_block)) {

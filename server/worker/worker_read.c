@@ -73,6 +73,8 @@ bool worker_read(struct worker *worker, const struct request *request)
     } else if (worker_check_slot(worker, request)) {
         status = ROWAN_ENOTMINE;
     }
+    if (status == ROWAN_EDAMAGED)
+        shard_found_damage(request->shard, &worker->common->damages);
     reply.status = (int16_t)status;
     if (!worker_reply_pieces(worker, request->client, &reply, iov, count))
         return false;

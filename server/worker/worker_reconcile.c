@@ -393,9 +393,11 @@ static void gather(const struct worker *worker, const struct reconciliation *it,
                                  item->version, item->offset, &part->sent_block);
         if (added == 0)
             return;
-        if (added < 0)
+        if (added < 0) {
             log_event(LOG_ERROR, "entry_damaged", "worker=%u shard=%u version=%lx offset=%lu",
                       worker->number, it->shard->id, item->version, item->offset);
+            shard_found_damage(it->shard, &worker->common->damages);
+        }
         part->sent++;
         part->sent_block = 0;
     }

@@ -98,7 +98,7 @@ static int admit(struct worker *worker, const struct shard_state *shard, struct 
 /* --- judging --- */
 
 /* The version the key has now goes to *version: 0 if it has no value. */
-static int judge(struct worker *worker, const struct shard_state *shard, uint64_t hash,
+static int judge(struct worker *worker, struct shard_state *shard, uint64_t hash,
                  const struct message_request *request, const uint8_t *key, uint64_t *version)
 {
     struct entry_header header;
@@ -106,8 +106,10 @@ static int judge(struct worker *worker, const struct shard_state *shard, uint64_
     if (offset == 0)
         offset = worker_find_in_parent(worker, shard, hash, key, request->key_bytes);
     int error = worker_object(worker, offset, &header);
-    if (error == ROWAN_EDAMAGED)
+    if (error == ROWAN_EDAMAGED) {
+        shard_found_damage(shard, &worker->common->damages);
         return error;
+    }
     *version = error ? 0 : header.version;
     if (request->type == MESSAGE_DELETE)
         return error;

@@ -198,6 +198,11 @@ TEST(a_shard_is_not_left_to_those_whose_data_are_in_doubt)
     assert_row(config, 0, (struct row){2, {3}, {0}}, 8); /* 3 is whole */
     assert_true(cluster_member(config, 1)->kept && config->mixed);
     cluster_release(config);
+
+    damage_add(&second.damage, 0, DAMAGE_NO_SLOT);
+    assert_int_equal(failover_make(old, silent, none, reports, &config, why, sizeof why), ROWAN_OK);
+    assert_row(config, 0, (struct row){3, {2}, {0}}, 8); /* so it leads */
+    cluster_release(config);
     cluster_release(old);
 }
 

@@ -197,6 +197,30 @@ TEST(a_primary_that_reaches_nobody_swaps_roles_with_a_backup_that_all_others_rea
     leases = (struct leases){0};
 }
 
+TEST(a_primary_that_could_not_read_an_entry_swaps_roles_with_a_backup_that_could)
+{
+    struct cm_join first = world_join_of(1), second = world_join_of(2);
+    const uint32_t rows[][3] = {{1, 2, 0}, {1, 3, 0}, {2, 1, 0}, {1, 2, 0}};
+    struct cluster_config *old = make(rows);
+    damage_found(&first.damage, 0);
+    damage_add(&first.damage, 1, DAMAGE_NO_SLOT); /* not reconciled yet: no reason */
+    damage_found(&first.damage, 3);
+    damage_found(&second.damage, 3); /* nobody is better */
+    struct fill_from from = {.old = old, .filled = none, .leases = &leases};
+    from.back.run[from.back.present++] = &first;
+    from.back.run[from.back.present++] = &second;
+    struct cluster_config *config = fill_make(&from);
+    assert_non_null(config);
+    assert_int_equal(cluster_shard(config, 0)->primary, 2);
+    assert_row(config, 0, 8, 1, 0);
+    for (uint16_t i = 1; i < SHARDS; i++)
+        assert_row(config, i, 7, rows[i][1], 0);
+    from.old = config;
+    assert_null(fill_make(&from)); /* it stays so */
+    cluster_release(config);
+    cluster_release(old);
+}
+
 /* --- space --- */
 
 /* Shards of 100 bytes, of which who fills has 30; the room of each server by its number. */

@@ -3,6 +3,8 @@
 #include "common/base/memory.h"
 #include "common/cluster/control.h"
 #include "common/cluster/managers.h"
+#include "server/control/control_state.h"
+#include "server/worker/worker_state.h"
 #include "stage.h"
 
 #define TEST_FIXTURE begin, stage_teardown
@@ -251,6 +253,31 @@ TEST(a_server_that_is_to_stop_serves_until_its_lease_is_over_and_leaves_then)
     stage_run(stage);
     assert_true(server_has_stopped(stage->server));
     assert_int_equal(server_error(stage->server), 0);
+}
+
+TEST(that_an_object_cannot_be_read_is_told_to_the_manager_at_once_and_once)
+{
+    const struct control *control = server_poller(stage->server, 0).role;
+    struct puppet_conn *client = stage_client(stage);
+    const char *key = stage_key_of(0);
+    grant(stage);
+    stage_put_lands(stage, client, key);
+    const uint32_t key_bytes = (uint32_t)strlen(key);
+    const uint64_t at = index_find(control->workers[0]->shards[0]->index,
+                                   index_hash(key, key_bytes), key, key_bytes);
+    control->common->pm->base[at + ENTRY_HEADER_BYTES + key_bytes] ^= 1;
+    for (unsigned i = 0; i < 2; i++) {
+        const Rowan__ControlMessage *message;
+        uint32_t told = 0;
+        stage->fabric->taken = stage->fabric->sent_count;
+        assert_int_equal(ask(stage, client), ROWAN_EDAMAGED);
+        stage->fabric->taken = 0;
+        while ((message = stage_message(stage, stage_cm(stage), NULL))) {
+            if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN && message->join->n_damaged)
+                told += message->join->damaged[0]->found && message->join->damaged[0]->shard == 0;
+        }
+        assert_int_equal(told, 1);
+    }
 }
 
 /* Its leases are shorter than a second. */
