@@ -7,7 +7,7 @@
 #include "server/store/reclaim.h"
 #include "test/lib/unit.h"
 
-enum { READERS = 3, PLACES = 4, WORDS = 8, REUSES = 100000, KEPT_POLLS = 3 };
+enum { READERS = 3, PLACES = 4, WORDS = 8, REUSES = 20000, KEPT_POLLS = 3 };
 
 struct stage {
     struct reclaim reclaim;
