@@ -185,11 +185,12 @@ static const struct shard_state *parent_of(const struct control *control,
     return checks_shard(control, atomic_load_explicit(&shard->parent, memory_order_relaxed));
 }
 
-/* Up to where the index, with its parent's, has all. Of epochs before its first the parent knows. */
+/* Up to where the index, with its parent's, has all. Of epochs before its first the parent knows: a start takes the beginning of
+ * that for settled, whatever the parent has. */
 static uint64_t settled_of(const struct shard_state *shard, const struct shard_state *parent)
 {
     const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
-    return parent && version_epoch(settled) < shard->first_epoch
+    return parent && settled <= version_make(shard->first_epoch, 0)
                ? atomic_load_explicit(&parent->settled, memory_order_relaxed)
                : settled;
 }

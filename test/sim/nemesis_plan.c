@@ -231,13 +231,25 @@ bool nemesis_plan(struct nemesis *nemesis)
  */
 enum unheard_step { UNHEARD_NONE, UNHEARD_ENDS, UNHEARD_ANSWERED, UNHEARD_PLANNED, UNHEARD_HEARD };
 
+/* Mostly one with a hot key: what is lost then is what is written within a lease. */
+static const struct shard *draw_written(struct nemesis *nemesis,
+                                        const struct cluster_config *config)
+{
+    const struct load *load = nemesis->options.load;
+    const uint32_t number = (uint32_t)nemesis_below(nemesis, 2);
+    char key[LOAD_KEY_BYTES];
+    if (!load || number >= load_keys(load) || nemesis_one_in(nemesis, 4))
+        return &config->shards[nemesis_below(nemesis, config->shard_count)];
+    return cluster_shard_of_slot(config, slot_of_key(key, load_key(load, number, key)));
+}
+
 bool nemesis_unheard(struct nemesis *nemesis)
 {
     struct nemesis_unheard *unheard = &nemesis->unheard;
     const struct cluster_config *config = sim_cluster_config(nemesis->cluster);
     if (unheard->step || !config || (nemesis->rose_ns == WAKE_NEVER && !nemesis->options.restless))
         return false;
-    const struct shard *shard = &config->shards[nemesis_below(nemesis, config->shard_count)];
+    const struct shard *shard = draw_written(nemesis, config);
     if (shard->backup_count < 2 || split_concerns(config, shard) ||
         names_lost(nemesis, config, shard))
         return false;
@@ -255,13 +267,28 @@ static void hold_up(struct nemesis *nemesis, uint32_t *server, uint32_t next)
 {
     if (*server)
         nemesis_block(nemesis, nemesis_cm(nemesis), *server - 1, false);
+    if (*server != next)
+        journal_note(nemesis_journal(nemesis), JOURNAL_FAULT,
+                     nemesis_process(nemesis, (next ? next : *server) - 1)->name,
+                     next ? "hears nothing of the CM" : "hears of the CM again");
     *server = next;
     if (next)
         nemesis_block(nemesis, nemesis_cm(nemesis), next - 1, true);
 }
 
+/* Clients go on to ask who led before. */
+static void hold_up_clients(struct nemesis *nemesis, bool held)
+{
+    if (nemesis->unheard.clients == held)
+        return;
+    nemesis->unheard.clients = held;
+    for (uint32_t i = nemesis_servers(nemesis); i < nemesis_cm(nemesis); i++)
+        nemesis_block(nemesis, nemesis_cm(nemesis), i, held);
+}
+
 void nemesis_unheard_end(struct nemesis *nemesis)
 {
+    hold_up_clients(nemesis, false);
     hold_up(nemesis, &nemesis->unheard.backup, 0);
     hold_up(nemesis, &nemesis->unheard.primary, 0);
     nemesis->unheard.step = UNHEARD_NONE;
@@ -302,7 +329,7 @@ static void await_commit(struct nemesis *nemesis)
     for (uint32_t i = 0; config && i < config->shard_count; i++)
         shard = config->shards[i].id == unheard->shard ? &config->shards[i] : shard;
     if (!leads || !backup || !shard || config->term != unheard->term ||
-        backup->adoption.committed == unheard->term) {
+        backup->adoption.committed == unheard->term || split_concerns(config, shard)) {
         nemesis_unheard_end(nemesis);
     } else if (leads->adoption.committed == unheard->term) {
         for (uint32_t i = 0; i < shard->backup_count; i++) {
@@ -334,6 +361,7 @@ void nemesis_unheard_step(struct nemesis *nemesis)
         nemesis_cut(nemesis, unheard->backup - 1,
                     nemesis_cm(nemesis)); /* it does not hear of it later, either */
         hold_up(nemesis, &unheard->backup, 0);
+        hold_up_clients(nemesis, true);
         unheard->step = UNHEARD_HEARD;
         nemesis->kill_ns[unheard->leads - 1] =
             nemesis_now(nemesis) + nemesis_below(nemesis, 2 * nemesis->options.lease_ns);

@@ -27,6 +27,7 @@ struct nemesis_unheard {
     uint16_t shard;
     uint32_t former, leads;   /* its primaries */
     uint32_t backup, primary; /* those for whom what the manager sends waits */
+    bool clients;             /* likewise */
     uint64_t term;            /* which the backup has answered */
     uint64_t end_ns;          /* at most */
 };

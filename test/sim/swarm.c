@@ -474,15 +474,24 @@ static uint64_t live_bytes_of(const struct load_options *load)
     return load->keys * each + (2 * load->keys / load->long_in + 2) * load->max_value_bytes;
 }
 
-/* Half of the runs have small messages for what is asked for; half fill so slowly that clients write meanwhile. */
+/* Half of the runs have small messages for what is asked for; half fill so slowly that clients write meanwhile. With leases, some
+ * of those whose memory is large have both, and values of several messages. */
 static void draw_messages(uint64_t seed, struct swarm *out)
 {
     struct random random;
     random_init(&random, seed ^ 0xf111); /* so that the rest of the run is as without */
-    const uint32_t is_small = chance(&random, 50), is_slow = chance(&random, 50),
-                   more = (uint32_t)spread(&random, 4096, 2); /* completion records need so much */
+    bool is_small = chance(&random, 50), is_slow = chance(&random, 50);
+    const uint32_t more = (uint32_t)spread(&random, 4096, 2); /* completion records need so much */
+    const uint64_t fill_s = between(&random, 1, 6);
+    const bool parts = chance(&random, 40) && out->cluster.lease_ms && !out->load.may_fill &&
+                       out->segment_bytes < LARGE_SEGMENT;
+    if (parts) {
+        is_small = is_slow = true;
+        out->load.max_value_bytes = out->segment_bytes / 4;
+        out->load.long_in = between32(&random, 5, 15);
+    }
     out->message_bytes = is_small ? out->cluster.block_limit + more : BLOCK_LIST_MOST_BYTES;
-    out->cluster.fill_rate = is_slow ? live_bytes_of(&out->load) / between(&random, 1, 6) : 0;
+    out->cluster.fill_rate = is_slow ? live_bytes_of(&out->load) / fill_s : 0;
 }
 
 /* And some more: most of what is written has no space but where it is made. */
