@@ -13,7 +13,8 @@
  *  G5 A primary that reaches nobody may be the one with the bad link. If a full backup is reached by all others, and reaches some
  *     itself, the two swap roles: what it says of its own sends then decides who leaves.
  *  G6 A primary that could not read an entry and a full backup of which nobody knows such a thing swap roles. Both stay: what else
- *     is damaged at either, nobody knows. A backup that could not read one is made no primary.
+ *     is damaged at either, nobody knows. A backup that could not read one is made no primary. As long as the primary is such a
+ *     one, no full replica within its reach leaves: it may have what the primary cannot read.
  */
 #include "cm/fill.h"
 
@@ -153,8 +154,10 @@ static bool drop_replicas(const struct work *work, struct shard *shard)
                    wanted = work->config->replicas,
                    primary = count_lasting(work, shard, &shard->primary, 1),
                    full = primary + count_lasting(work, shard, shard->backups, shard->backup_count);
+    const bool damaged = is_damaged(work, shard, shard->primary); /* G6 */
     shard->backup_count =
-        keep(work, shard, shard->backups, shard->backup_count, full < wanted, wanted - primary);
+        keep(work, shard, shard->backups, shard->backup_count, damaged || full < wanted,
+             damaged ? CLUSTER_MAX_REPLICAS : wanted - primary);
     shard->filling_count = keep(work, shard, shard->filling, shard->filling_count, false,
                                 full < wanted ? wanted - full : 0);
     shard_mend_move(shard);
@@ -204,9 +207,10 @@ static bool drop_short(struct work *work, struct shard *shard)
     }
     memset(&shard->filling[left], 0, (shard->filling_count - left) * sizeof shard->filling[0]);
     shard->filling_count = left;
+    const bool damaged = is_damaged(work, shard, shard->primary); /* G6 */
     for (uint32_t i = 0; i < shard->backup_count && shard->backup_count >= 2; i++) {
         struct place *place = place_of(work, shard->backups[i]);
-        if (!place->sheds || !shard_has_backup(work->old, shard->backups[i]))
+        if (!place->sheds || damaged || !shard_has_backup(work->old, shard->backups[i]))
             continue;
         place->sheds = false;
         shard->backup_count--;

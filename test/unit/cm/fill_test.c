@@ -217,6 +217,12 @@ TEST(a_primary_that_could_not_read_an_entry_swaps_roles_with_a_backup_that_could
         assert_row(config, i, 7, rows[i][1], 0);
     from.old = config;
     assert_null(fill_make(&from)); /* it stays so */
+
+    config->shards[3].backups[config->shards[3].backup_count++] = 3; /* one more than is wanted: */
+    struct cm_join third = world_join_of(3);
+    damage_found(&third.damage, 3);
+    from.back.run[from.back.present++] = &third;
+    assert_null(fill_make(&from)); /* it may have what the primary cannot read */
     cluster_release(config);
     cluster_release(old);
 }
