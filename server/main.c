@@ -49,7 +49,7 @@ struct settings {
 static const struct config_key keys[] = {
     {"server", CONFIG_U64, FIELD(server), NULL, 1, CLUSTER_MAX_SERVER, NULL,
      "this server's number"},
-    {"cm", CONFIG_STRING, FIELD(cm), NULL, 0, 0, NULL,
+    {"cm", CONFIG_STRING | CONFIG_LIVE, FIELD(cm), NULL, 0, 0, NULL,
      "fabric addresses of the configuration managers, with commas between them"},
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
      "fabric address of this process (shm:/directory/name, or tcp:HOST:PORT or verbs:HOST:PORT, "
@@ -136,6 +136,7 @@ static void on_signal(int number)
 
 static void tune(const struct settings *settings, struct server_options *options)
 {
+    options->cm = settings->cm;
     options->stop_timeout_ns = settings->stop_timeout * NS_PER_S;
     options->clean_percent = (uint32_t)settings->clean_below;
     options->fill_rate = settings->fill_rate;
@@ -347,7 +348,6 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
     struct server_options options = {.server = (uint32_t)settings->server,
                                      .incarnation = incarnation,
                                      .clock = clock_system(),
-                                     .cm = settings->cm,
                                      .address = settings->address,
                                      .cluster_key = cluster_key,
                                      .workers = (uint32_t)settings->workers,
@@ -559,6 +559,7 @@ out:
     reload_ignore();
     for (uint32_t i = 0; i < reactor_count; i++)
         reactor_destroy(reactors[i]);
+    config_live_fini(&live);
     config_free(&rest);
     if (key)
         login_secret_fini(key);

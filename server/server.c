@@ -146,6 +146,7 @@ void server_tune(struct server *server, const struct server_options *options)
     server->options.stop_timeout_ns = options->stop_timeout_ns; /* the control role reads it */
     clean_tune(server->clean, clean_percent(options), !options->no_checkpoints);
     tune_workers(server, options);
+    control_tune(server->control, options->cm);
     for (uint32_t i = 0; i < server->options.workers; i++)
         inbox_wake(&server->roles[i]->inbox); /* it may wait by the rate that was */
 }

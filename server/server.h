@@ -23,7 +23,8 @@ int server_create(const struct server_options *options, struct fabric *fabric, s
 void server_stop(struct server *server);
 bool server_has_stopped(const struct server *server);
 
-/* server_tune: stop_timeout_ns, clean_percent, fill_rate, trace_one_in and no_checkpoints of `options` hold from now on. On the control role's thread. */
+/* server_tune: cm (NULL: as it is), stop_timeout_ns, clean_percent, fill_rate, trace_one_in and no_checkpoints of `options` hold
+ * from now on. On the control role's thread. */
 void server_tune(struct server *server, const struct server_options *options);
 
 /* server_serves: does it hold a lease, or need none, and has its configuration been committed? On the control role's thread. */

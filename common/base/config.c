@@ -473,7 +473,9 @@ int config_set(const struct config_spec *spec, const char *name, const char *tex
     if (right && !config_is_live(key))
         right = fail(&parse, "%s %s", name, config_why_kept(key));
     right = right && set_value(&parse, key, "", text);
-    if (right)
+    if (right && config_type_of(key) == CONFIG_STRING)
+        config_value_put(key, out, (union config_value){.text = text});
+    else if (right)
         config_value_put(key, out, parse.settings[key - spec->keys].value);
     parse_fini(&parse);
     return right ? 0 : ROWAN_ECONFIG;

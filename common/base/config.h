@@ -20,7 +20,7 @@ enum config_type {
 
 /* When a key changes, if not at a restart only: added to its type (CONFIG_U64 | CONFIG_LIVE). */
 enum {
-    CONFIG_LIVE = 0x10, /* while the program runs, too (config_live.h); not for strings */
+    CONFIG_LIVE = 0x10, /* while the program runs, too (config_live.h) */
     CONFIG_MADE = 0x20, /* never: it is fixed when the cluster is made */
     CONFIG_TYPES = 0xf,
 };
@@ -73,7 +73,7 @@ int config_parse_why(const struct config_spec *spec, int argc, char **argv, void
                      struct config_rest *rest, char *why, size_t why_bytes);
 
 /* config_set: one key of `out` that is live, by the rules and with the sentences of a start; `out` is untouched on
- * failure. config_why_kept: why another key stays, as the end of a sentence.
+ * failure. A string in it is `text` itself. config_why_kept: why another key stays, as the end of a sentence.
  * config_print: its value as a person writes it. Errors: ROWAN_ECONFIG. */
 int config_set(const struct config_spec *spec, const char *name, const char *text, void *out,
                char *why, size_t why_bytes);

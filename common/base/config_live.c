@@ -1,6 +1,7 @@
 /* config_live.c - what changes of a program's settings while it runs.
  *
  * E1 New settings are complete and checked before the first of those in force changes, so that a mistake changes nothing.
+ * E2 A string in force stays as long as the program: what it was read from, or set by, goes before.
  */
 #include "common/base/config_live.h"
 
@@ -13,6 +14,11 @@
 #include "common/base/log.h"
 
 enum { SENTENCE_BYTES = 768, SHOWN_BYTES = 64 };
+
+struct config_text {
+    struct config_text *next;
+    char bytes[];
+};
 
 void config_live_ask(struct config_live *live)
 {
@@ -37,6 +43,32 @@ static void tell_changed(const struct config_live *live, const struct config_key
     log_event(LOG_INFO, "setting_changed", "key=%s from=%s to=%s", key->name, from, to);
 }
 
+static void refuse(const char *why)
+{
+    log_event(LOG_ERROR, "settings_refused", "detail=\"%s\"", why);
+}
+
+/* E2. NULL: no memory. */
+static const char *keep_text(struct config_live *live, const char *from)
+{
+    const size_t bytes = strlen(from) + 1;
+    struct config_text *text = malloc(sizeof *text + bytes);
+
+    if (text == NULL)
+        return NULL;
+    text->next = live->texts;
+    live->texts = text;
+    return memcpy(text->bytes, from, bytes);
+}
+
+void config_live_fini(struct config_live *live)
+{
+    for (struct config_text *text = live->texts; text != NULL; text = live->texts) {
+        live->texts = text->next;
+        free(text);
+    }
+}
+
 /* E1. How many keys changed; `kept`: how many others would have. */
 static unsigned take(struct config_live *live, const void *fresh, unsigned *kept)
 {
@@ -54,18 +86,20 @@ static unsigned take(struct config_live *live, const void *fresh, unsigned *kept
                       config_why_kept(key));
             continue;
         }
+        union config_value value = config_value_get(key, fresh);
+        if (config_type_of(key) == CONFIG_STRING)
+            value.text = keep_text(live, value.text);
+        if (config_type_of(key) == CONFIG_STRING && value.text == NULL) {
+            refuse(error_sentence(ROWAN_ENOMEM));
+            continue;
+        }
         tell_changed(live, key, fresh);
-        config_value_put(key, live->settings, config_value_get(key, fresh));
+        config_value_put(key, live->settings, value);
         changed++;
     }
     if (changed > 0)
         live->apply(live->context);
     return changed;
-}
-
-static void refuse(const char *why)
-{
-    log_event(LOG_ERROR, "settings_refused", "detail=\"%s\"", why);
 }
 
 static void read_again(struct config_live *live, void *fresh)

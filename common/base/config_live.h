@@ -22,6 +22,8 @@ struct config_live {
     const char *(*check)(const void *settings, char *why, size_t why_bytes);
     void (*apply)(void *context); /* what is in force has changed */
     void *context;
+    struct config_text
+        *texts; /* zeroed: strings that changed; somebody may still read the older ones */
     _Atomic bool asked;
 };
 
@@ -31,6 +33,9 @@ void config_live_ask(struct config_live *live);
 /* config_live_poll: reads them if it was asked to (and does log_reopen), and logs what became of it: a file with a mistake changes nothing. True: it
  * was asked. */
 bool config_live_poll(struct config_live *live);
+
+/* config_live_fini: no setting that changed, and is a string, is read any more. */
+void config_live_fini(struct config_live *live);
 
 /* config_live_set: `why` is a sentence on failure. Errors: ROWAN_ECONFIG, ROWAN_ENOMEM; nothing has changed then. */
 int config_live_set(struct config_live *live, const char *name, const char *text, char *why,

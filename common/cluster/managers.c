@@ -53,6 +53,16 @@ int managers_parse(const char *list, struct managers *out, const char **why)
     return 0;
 }
 
+void managers_replace(struct managers *managers, const struct managers *by)
+{
+    struct managers next = *by;
+    for (uint32_t i = 0; i < next.count; i++) {
+        if (strcmp(next.addresses[i], managers_address(managers)) == 0)
+            next.current = i;
+    }
+    *managers = next;
+}
+
 const char *managers_address(const struct managers *managers)
 {
     return managers->addresses[managers->current];

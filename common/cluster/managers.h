@@ -45,6 +45,9 @@ struct managers {
  * ETOOMANY EINVALID (too long, or of another fabric). */
 int managers_parse(const char *list, struct managers *out, const char **why);
 
+/* The list is another one from now on. It stays the turn of the address whose turn it is, if that is listed. */
+void managers_replace(struct managers *managers, const struct managers *by);
+
 /* Of the one whose turn it is. Valid as long as `managers`. */
 const char *managers_address(const struct managers *managers);
 

@@ -27,6 +27,10 @@ void control_destroy(struct control *control);
 
 poll_function control_poll;
 
+/* The managers are these from now on; NULL, or what managers_parse refuses: those that they are. A connection to one that is not listed any
+ * more stays as long as that one grants. */
+void control_tune(struct control *control, const char *managers);
+
 /* Has it a lease, or needs none, and was its configuration committed? */
 bool control_serves(const struct control *control);
 

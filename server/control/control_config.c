@@ -186,6 +186,16 @@ static void connect_to_cm(struct control *control, uint64_t *wake_ns)
     wake_at(wake_ns, control->cm_retry_ns);
 }
 
+void control_tune(struct control *control, const char *managers)
+{
+    struct managers by;
+    if (!managers || managers_parse(managers, &by, NULL))
+        return;
+    managers_replace(&control->managers, &by);
+    control->cm_leaderless = 0;
+    memset(control->cm_errors, 0, sizeof control->cm_errors);
+}
+
 /* --- applying a configuration --- */
 
 int control_config_hand_out(struct control *control)

@@ -76,6 +76,15 @@ def a_setting_of_all_servers_changes_at_each():
 
 
 @tap.case
+def the_list_of_managers_of_a_server_changes_and_a_wrong_one_is_refused():
+    before = of_servers()[1]["cm"]
+    longer = f"{before},{before.split(',')[0]}9"
+    cluster.ok("set", "1", f"cm={longer}")
+    expect(cluster.rowan("set", "1", "cm=nowhere"), 1, "cannot use the CM's address nowhere")
+    tap.equal(of_servers()[1]["cm"], longer)
+
+
+@tap.case
 def another_log_level_holds_at_once():
     cluster.ok("set", "3", "log-level=error")
     cluster.ok("set", "3", "clean-below=61")

@@ -8,7 +8,7 @@
 #include "test/lib/unit.h"
 
 struct settings {
-    const char *address;
+    const char *address, *peers;
     uint64_t workers, percent, level, replicas;
     bool pin, checkpoints;
 };
@@ -16,6 +16,7 @@ struct settings {
 #define FIELD(name) offsetof(struct settings, name)
 static const struct config_key keys[] = {
     {"address", CONFIG_STRING, FIELD(address), "here", 0, 0, NULL, "an address"},
+    {"peers", CONFIG_STRING | CONFIG_LIVE, FIELD(peers), "none", 0, 0, NULL, "others"},
     {"workers", CONFIG_U64, FIELD(workers), "2", 1, 64, NULL, "workers"},
     {"percent", CONFIG_U64 | CONFIG_LIVE, FIELD(percent), "75", 1, 95, NULL, "a part"},
     {"level", CONFIG_CHOICE | CONFIG_LIVE, FIELD(level), "info", 0, 0, "error|info|debug", "lines"},
@@ -99,6 +100,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
+    config_live_fini(&live);
     config_free(&rest);
     dup2(real_stderr, STDERR_FILENO);
     close(real_stderr);
@@ -141,6 +143,21 @@ TEST(what_is_live_changes_and_is_applied_once)
     assert_int_equal(settings.percent, 75);
     assert_true(settings.checkpoints);
     assert_int_equal(applied, 2);
+}
+
+TEST(a_string_that_changes_outlives_what_it_came_from)
+{
+    const char *before = settings.peers;
+    char said[] = "a,b", why[200];
+    assert_int_equal(config_live_set(&live, "peers", said, why, sizeof why), 0);
+    memset(said, 'x', sizeof said - 1);
+    assert_string_equal(settings.peers, "a,b");
+    assert_string_equal(before, "none");
+    before = settings.peers;
+    read_again("[rowan-server]\nworkers = 4\naddress = there\npeers = c\n");
+    assert_string_equal(settings.peers, "c");
+    assert_string_equal(before, "a,b");
+    assert_non_null(strstr(logged(), "setting_changed key=peers from=a,b to=c\n"));
 }
 
 TEST(a_file_that_is_as_before_changes_nothing)
@@ -253,7 +270,7 @@ TEST(what_is_set_holds_until_the_settings_are_read_again)
 
 TEST(values_are_printed_as_a_person_writes_them)
 {
-    static const char *const printed[] = {"there", "4", "60", "info", "3", "no", "yes"};
+    static const char *const printed[] = {"there", "none", "4", "60", "info", "3", "no", "yes"};
     settings.workers = 4;
     for (unsigned i = 0; i < spec.key_count; i++) {
         char shown[32];

@@ -131,6 +131,21 @@ TEST(a_server_that_has_joined_reports_to_the_next_leader)
     assert_int_equal(server_error(stage->server), 0);
 }
 
+/* A manager's host was replaced. The connection that there is stays. */
+TEST(the_list_of_managers_changes_while_it_runs)
+{
+    const struct server_options options = {.cm = "puppet:cm3,puppet:cm"};
+    server_tune(stage->server, &options);
+    stage_run(stage);
+    refuse(at(0), ROWAN_ENOTLEADING); /* the last of the list now */
+    let_in(at(2));
+    refuse(at(2), ROWAN_ENOTLEADING);
+    stage->now_ns = stage->wake_ns;
+    stage_run(stage);
+    let_in(at(0));
+    assert_int_equal(server_error(stage->server), 0);
+}
+
 /* One that puts the server off leads. */
 TEST(a_lost_leader_is_followed_by_all_others_at_once)
 {
