@@ -160,6 +160,7 @@ static void start_recovery(struct control *control)
             .had_run = control->data.had_run,
             .rebooted = control->data.rebooted,
             .possibly_incomplete = control->data.possibly_incomplete,
+            .verified = control->verify.pm && !control->verify.places && !control->verify.torn,
             .damage = control->data.damaged ? &control->verify.damage : NULL,
             .parts = recover_parts(control)};
         error = recover_create(&options, &control->recover, why, sizeof why);

@@ -7,6 +7,8 @@
  *      crash at any point starts over.
  *  R6  What is at or below the settled version of the replica row was durable, applied and committed here: if it is in
  *      no segment it is dead, and nobody misses it. Not so if the data are possibly incomplete.
+ *  R13 Where no shard of the configuration is held, nothing that is found would count, and where nothing is torn or damaged nothing
+ *      has to become void: so nothing is scanned. A checkpoint is not looked at, and not used.
  *
  *      WIPE --> CLIENTS --> CHECKPOINT --> SCAN --> SETTLE --> FENCE --> done
  */
@@ -121,6 +123,23 @@ static int add_shards(struct recover *recover, const struct recover_options *opt
             return error;
     }
     return 0;
+}
+
+/* R13 */
+static bool needs_scan(const struct recover_options *options)
+{
+    const struct cluster_config *config = options->config;
+    bool needs = !options->verified || options->possibly_incomplete;
+    for (uint32_t i = 0; i < config->shard_count && !needs; i++)
+        needs = is_held(&config->shards[i], options->common->server);
+    return needs;
+}
+
+static void leave_places(struct recover *recover)
+{
+    for (uint64_t i = 0; i < recover->place_count; i++)
+        (void)recover_leave(recover, recover->places[i].segment, true);
+    recover->place_count = 0;
 }
 
 /* --- the phases --- */
@@ -256,7 +275,8 @@ int recover_create(const struct recover_options *options, struct recover **out, 
     if (!recover)
         return ROWAN_ENOMEM;
     recover->common = options->common;
-    recover->needs_all = options->possibly_incomplete || options->damage;
+    const bool scans = needs_scan(options);
+    recover->needs_all = options->possibly_incomplete || options->damage || !scans;
     recover->shards = calloc(options->config->shard_count, sizeof *recover->shards);
     recover->by_id = calloc(STORE_SHARD_IDS, sizeof(struct recover_shard *));
     int error = recover->shards && recover->by_id ? 0 : ROWAN_ENOMEM;
@@ -269,6 +289,8 @@ int recover_create(const struct recover_options *options, struct recover **out, 
     if (!error)
         error =
             recover_places(options->common->store, false, &recover->places, &recover->place_count);
+    if (!error && !scans)
+        leave_places(recover);
     if (!error)
         error = recover_checkpoint_open(recover);
     if (!error)

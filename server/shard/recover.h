@@ -24,6 +24,7 @@ struct recover_options {
     bool had_run;                        /* and has a run record */
     bool rebooted;                       /* the host was restarted since that run */
     bool possibly_incomplete;            /* see store.h */
+    bool verified;                       /* nothing is torn or damaged (verify.h) */
     const struct damage
         *damage;    /* NULL, or of which shards they are incomplete; until recover_create returns */
     uint32_t parts; /* roles that take part, control among them; 0 is 1 */

@@ -197,7 +197,7 @@ int recover_checkpoint_step(struct recover *recover)
         return 0;
     }
     const int error = all->best.ended ? use(all) : 0;
-    if (!error && all->count > 0 && !all->best.ended)
+    if (!error && all->count > 0 && recover->place_count > 0 && !all->best.ended)
         log_event(LOG_INFO, "checkpoint_ignored", "segments=%lu: all data are scanned", all->count);
     recover_checkpoint_close(recover);
     return error ? error : 1;

@@ -54,26 +54,33 @@ static bool take_place(struct recover_part *part)
     return true;
 }
 
-/* The segment is scanned. One in which nothing landed becomes free. Bytes in one that was not committed may have come
- * from the caches of the processor: the last run may have ended before it flushed what it received. What was found
- * counts from now on, so it is made durable, by the fence at the end (R9). */
-static void leave_segment(struct recover_part *part)
+/* Bytes in a segment that was not committed may have come from the caches of the processor: the last run may have ended before it
+ * flushed what it received. What was found counts from now on, so it is made durable, by the fence at the end (R9). */
+bool recover_leave(struct recover *recover, uint64_t segment, bool may_be_empty)
 {
-    struct recover *recover = part->recover;
     struct store *store = recover->common->store;
-    const uint64_t place = part->scanned, segment = recover->places[place].segment;
     if (store_meta(store, segment).state != SEGMENT_COMMITTED)
         pm_flush(pm_tap_beneath(recover->common->pm), store_segment_offset(store, segment),
                  STORE_SEGMENT_BYTES); /* most of it is clean: no write for a tap */
-    part->in_segment = false;
-    part->counts.segments++;
-    if (!part->blocks_seen && store_segment_is_zero(store, segment, 0, STORE_SEGMENT_BYTES)) {
+    if (may_be_empty && store_segment_is_zero(store, segment, 0, STORE_SEGMENT_BYTES)) {
         store_transition(store, segment, SEGMENT_DIRTY);
         store_transition(store, segment, SEGMENT_FREE);
-        part->counts.released++;
-    } else if (store_meta(store, segment).state == SEGMENT_USING) {
-        store_transition(store, segment, SEGMENT_USED);
+        return true;
     }
+    if (store_meta(store, segment).state == SEGMENT_USING)
+        store_transition(store, segment, SEGMENT_USED);
+    return false;
+}
+
+/* The segment is scanned. */
+static void leave_segment(struct recover_part *part)
+{
+    struct recover *recover = part->recover;
+    const uint64_t place = part->scanned;
+    part->in_segment = false;
+    part->counts.segments++;
+    part->counts.released +=
+        recover_leave(recover, recover->places[place].segment, !part->blocks_seen);
     atomic_store_explicit(&recover->lists[place % recover->list_count].filled, place + 1,
                           memory_order_release);
 }

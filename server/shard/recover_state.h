@@ -196,4 +196,7 @@ int recover_checkpoint_apply(struct recover_part *part, struct recover_shard *of
 int recover_scan_open(struct recover *recover, uint32_t parts);
 void recover_scan_close(struct recover *recover);
 
+/* A segment was scanned, or is not to be. True: nothing had landed in it, and it is free. */
+bool recover_leave(struct recover *recover, uint64_t segment, bool may_be_empty);
+
 #endif

@@ -362,6 +362,28 @@ TEST(segments_are_what_is_in_them)
     assert_true(recover_counts(image->recover).released == 1);
 }
 
+/* It was removed, and joins again: what it has is nobody's. */
+TEST(who_holds_no_shard_scans_nothing_unless_something_is_torn)
+{
+    begin_segment(image, OWNER_WORKER);
+    write_put(image, LED, v(1), "a");
+    for (uint32_t i = 0; i < image->config->shard_count; i++) {
+        struct shard *row = &image->config->shards[i];
+        row->primary = 2;
+        row->backup_count = 0;
+    }
+    recover(image);
+    assert_int_equal(recover_counts(image->recover).segments, 1);
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, BACKED, v(1), "b");
+    const uint64_t written = image->segment;
+    image->options.verified = true;
+    recover(image);
+    assert_int_equal(recover_counts(image->recover).segments, 0);
+    assert_int_equal(store_meta(image->store, written).state, SEGMENT_USED);
+    assert_int_equal(store_replica(image->store, LED).state, REPLICA_NONE);
+}
+
 TEST(dirty_segments_are_zeroed_and_others_only_after_a_reboot)
 {
     uint8_t *base = image->heap->pm.base;
