@@ -9,10 +9,12 @@
  *     that could be served. So nobody waits for it, and its word counts for nothing, until it has adopted a configuration.
  *  L4 Whoever holds a shard, and comes when this manager has committed already, may have gone on renewing with the former one until
  *     then, if its server never answered this one: the commit waits for two of the longest leases, as the first one does.
- *  L5 One sick member takes everybody's lease, each time that it has no sign for one. A spell is that, if those that are there were so
- *     without a break for a lease since its last sign (so it is not this manager's, and who is removed was last heard a lease
- *     before who stays). One that has more than LEASE_SPELLS of them is silent as soon as that is true, and once removed
- *     waits longer after each to be added again.
+ *  L5 One sick member takes everybody's lease, each time that it has no sign for one. A spell is that, if it is not this manager's
+ *     (L6). One that has more than LEASE_SPELLS of them is silent as soon as that is so, and once removed waits longer after each to
+ *     be added again.
+ *  L6 A member is silent only while all others that renew were present without a break for a lease since its last sign: they may have
+ *     had the same trouble. Of one that said goodbye, or does not adopt, no last sign counts. So who is removed for silence was last
+ *     heard at least a lease before who stays.
  */
 #include "cm/lease.h"
 
@@ -125,34 +127,35 @@ void leases_pass(struct leases *leases, uint64_t before_ns, uint64_t now_ns)
         leases->watched_ns = now_ns;
 }
 
-bool leases_is_steady(const struct leases *leases, const struct lease *lease, uint64_t since_ns)
-{
-    return lease->present_ns >= latest(lease->steady_ns, since_ns) + leases->lease_ns;
-}
-
 bool leases_renews(const struct leases *leases, const struct lease *lease, uint64_t now_ns)
 {
     return !lease->left && lease->present_ns && now_ns - lease->present_ns <= leases->lease_ns;
 }
 
-/* L5 */
-static bool has_lapsed(const struct leases *leases, const struct lease *lease, uint64_t now_ns)
+/* L6. `any`: there are others. */
+static bool others_are_steady(const struct leases *leases, const struct lease *lease,
+                              uint64_t since_ns, uint64_t now_ns, bool *any)
 {
-    const uint64_t since_ns = latest(lease->present_ns, leases->watched_ns);
-    bool any = false, all = lease->present_ns && !lease->left;
+    bool all = true;
+    *any = false;
     for (uint32_t i = 0; i < leases->count && all; i++) {
         const struct lease *other = &leases->entries[i];
         if (other == lease || other->joins || !leases_renews(leases, other, now_ns))
             continue;
-        any = true;
-        all = leases_is_steady(leases, other, since_ns);
+        *any = true;
+        all = other->present_ns >= latest(other->steady_ns, since_ns) + leases->lease_ns;
     }
-    return any && all;
+    return all;
 }
 
 static void note_spell(struct leases *leases, struct lease *lease, uint64_t now_ns)
 {
-    const bool lapsed = has_lapsed(leases, lease, now_ns);
+    bool any;
+    bool lapsed = false;
+    if (lease->present_ns && !lease->left)
+        lapsed = others_are_steady(leases, lease, latest(lease->present_ns, leases->watched_ns),
+                                   now_ns, &any) &&
+                 any;
     const bool well = lease->present_ns >= lease->steady_ns + LEASE_STEADY_AFTER * leases->lease_ns;
     if (lapsed && !lease->lapsed) {
         leases->spells[lease->server].count = well ? 1 : leases->spells[lease->server].count + 1;
@@ -282,7 +285,10 @@ enum lease_presence leases_presence(const struct leases *leases, const struct le
 {
     const bool renews = leases_renews(leases, lease, now_ns),
                unsteady = leases->spells[lease->server].count > LEASE_SPELLS; /* L5 */
-    if (now_ns >= silent_at(leases, lease) || (lease->lapsed && unsteady && !renews))
+    const uint64_t since_ns = lease->left || renews ? 0 : lease->present_ns;
+    bool any;
+    if ((now_ns >= silent_at(leases, lease) || (lease->lapsed && unsteady && !renews)) &&
+        others_are_steady(leases, lease, since_ns, now_ns, &any))
         return LEASE_SILENT;
     return renews ? LEASE_PRESENT : LEASE_UNSURE;
 }

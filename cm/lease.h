@@ -132,9 +132,6 @@ enum lease_presence leases_presence(const struct leases *leases, const struct le
 /* It was there within the longest lease, whatever it has adopted. */
 bool leases_renews(const struct leases *leases, const struct lease *lease, uint64_t now_ns);
 
-/* Was it present without a break for a lease, since `since_ns` or later? */
-bool leases_is_steady(const struct leases *leases, const struct lease *lease, uint64_t since_ns);
-
 /* Until then a server that was removed again and again is not added; 0: it has had no more spells than are forgiven. */
 uint64_t leases_waits_until(const struct leases *leases, uint32_t server);
 

@@ -7,8 +7,6 @@
  *  M3 A member is removed only if every other one is either present, so that it can take over, or silent too; and
  *     only if one is present: where nobody is, this manager may be the one that is cut off. Where none has adopted what is in
  *     force, those that renew stay: they may wait for those that do not (Z6 in server/worker/worker_epoch.c).
- *  M9 Who stays was present without a break for a lease since the last sign of who is removed for silence: it may be the one whose
- *     link is bad, or have had the same trouble. Of one that said goodbye, or does not adopt, no last sign counts.
  *  M8 Who said goodbye shortly after another one, which is not back, is not replaced by a single one: all may be about to stop, and
  *     the last one to lose its memory. It is waited for as long (goodbye-wait) since it said so, whoever stops later.
  */
@@ -212,25 +210,6 @@ static bool leaves_late(struct cm_state *state, bool *silent)
     return any && left;
 }
 
-/* M9 */
-static bool are_steady(struct cm_state *state, const bool *silent)
-{
-    uint64_t since_ns = 0;
-    bool steady = true;
-    for (uint32_t i = 0; i < state->config->member_count; i++) {
-        const struct lease *lease = leases_of(&state->leases, state->config->members[i].server);
-        if (silent[i] && !lease->left && lease->present_ns > since_ns &&
-            !leases_is_late(&state->leases, lease, state->now_ns))
-            since_ns = lease->present_ns;
-    }
-    for (uint32_t i = 0; i < state->config->member_count; i++) {
-        const struct lease *lease = leases_of(&state->leases, state->config->members[i].server);
-        if (lease && !silent[i] && !lease->joins)
-            steady = steady && leases_is_steady(&state->leases, lease, since_ns);
-    }
-    return steady;
-}
-
 /* M3 */
 static bool removes_any(struct cm_state *state, bool *silent)
 {
@@ -247,7 +226,7 @@ static bool removes_any(struct cm_state *state, bool *silent)
         any = any || silent[i];
         present = present || (!silent[i] && !lease->joins);
     }
-    return any && (present || leaves_late(state, silent)) && are_steady(state, silent);
+    return any && (present || leaves_late(state, silent));
 }
 
 /* M8 */
