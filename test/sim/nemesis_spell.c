@@ -343,6 +343,9 @@ static bool begin_slow(struct nemesis *nemesis)
     struct spell *spell = spell_begin(nemesis, NEMESIS_SLOW);
     spell->process = index;
     process->slow_ns = 1 + nemesis_below(nemesis, SLOW_NS >> nemesis_below(nemesis, 8));
+    const uint64_t lease_ns = nemesis->options.lease_ns;
+    if (lease_ns && index < nemesis->cluster->options.servers && nemesis_one_in(nemesis, 3))
+        process->slow_ns = lease_ns + nemesis_below(nemesis, lease_ns); /* it limps */
     process->due_ns = 0;
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, process->name,
                  "for %lu ms: has its turn every %lu us only", milliseconds(nemesis, spell),
