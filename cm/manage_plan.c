@@ -37,11 +37,19 @@ void manage_plan_forget(struct cm_state *state, uint32_t connection)
     peer->plans = false;
 }
 
-/* NULL: its target has the space, as far as is known. */
-static const char *space_refusal(const struct cm_state *state, const struct cluster_config *config,
-                                 const struct cm_plan *plan, char *why, size_t why_bytes)
+/* NULL: its target has the space, and could read all that it has of the shard, as far as is known. */
+static const char *target_refusal(const struct cm_state *state, const struct cluster_config *config,
+                                  const struct cm_plan *plan, char *why, size_t why_bytes)
 {
     const struct shard *shard = cluster_shard(config, plan->shard);
+    const struct registration *to = registrations_find(&state->running, plan->to);
+    if (plan_is_due(plan, config) && to && damage_was_found(&to->join.damage, shard->id)) {
+        snprintf(
+            why, why_bytes,
+            "server %u could not read an object of shard %u: restart it, so that it is filled anew",
+            plan->to, shard->id);
+        return why;
+    }
     if (!plan_is_due(plan, config) || shard_has_backup(shard, plan->to) ||
         !loads_lack_space(&state->loads, config, cluster_member(config, plan->to), shard))
         return NULL;
@@ -132,7 +140,7 @@ static const char *refusal(const struct cm_state *state, const struct cluster_co
     if (!sentence && plan->kind == CM_PLAN_GIVE_UP)
         return give_up_refusal(state, config, plan, why, why_bytes);
     if (!sentence && plan->kind == CM_PLAN_MOVE)
-        return space_refusal(state, config, plan, why, why_bytes);
+        return target_refusal(state, config, plan, why, why_bytes);
     if (sentence || plan->kind != CM_PLAN_SPLIT)
         return sentence;
     if (plan->to == 0)
