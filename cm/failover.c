@@ -3,7 +3,8 @@
  * Invariants of what it makes:
  *  F1 A shard has a full replica of before, and no other. It loses one only if another one is left that is not silent; one
  *     that is to wait, only if two are; none, if all that are left are in doubt. A shard that waits loses none.
- *  F3 One whose data of the shard are in doubt, or damaged, is promoted only if those of all that are left are.
+ *  F3 One of which an entry of the shard was found damaged is promoted only if those of all that are left were: the others go on
+ *     without that entry. One whose data are in doubt is not.
  *  F2 A shard that changed has a higher epoch; one that did not is as it was.
  */
 #include "cm/failover.h"
@@ -76,20 +77,33 @@ static void wait_for(struct work *work, struct shard *shard)
     comeback_keep(work->config, shard);
 }
 
-/* Puts those in front whose data of it are whole; returns how many. */
-static uint32_t whole_first(const struct work *work, const struct shard *shard, uint32_t *servers,
-                            uint32_t count)
+/* What is known of its data of that shard. What was found damaged in a run is an entry, of which others have it. */
+enum soundness { IN_DOUBT, DAMAGED, SOUND };
+
+static enum soundness soundness_of(const struct work *work, const struct shard *shard,
+                                   uint32_t server)
 {
-    uint32_t whole = 0;
+    const struct cm_join *report = work->reports[cluster_position(work->config, server)];
+    if (!report)
+        return SOUND;
+    if (join_quality(report, work->old, shard->id) == JOIN_INCOMPLETE)
+        return IN_DOUBT;
+    return damage_was_found(&report->damage, shard->id) ? DAMAGED : SOUND;
+}
+
+/* Puts those in front that are at least that, in their order; returns how many. */
+static uint32_t put_first(const struct work *work, const struct shard *shard, uint32_t *servers,
+                          uint32_t count, enum soundness least)
+{
+    uint32_t first = 0;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t server = servers[i];
-        const struct cm_join *report = work->reports[cluster_position(work->config, server)];
-        if (report && join_quality(report, work->old, shard->id) == JOIN_INCOMPLETE)
+        if (soundness_of(work, shard, server) < least)
             continue;
-        memmove(&servers[whole + 1], &servers[whole], (i - whole) * sizeof servers[0]);
-        servers[whole++] = server;
+        memmove(&servers[first + 1], &servers[first], (i - first) * sizeof servers[0]);
+        servers[first++] = server;
     }
-    return whole;
+    return first;
 }
 
 /* True if it changed. */
@@ -98,8 +112,9 @@ static bool change_shard(struct work *work, const struct shard *old, struct shar
     uint32_t servers[CLUSTER_MAX_REPLICAS];
     const uint32_t all = shard_replicas(shard, servers), full = drop_silent(work, servers, all),
                    filling = shard->filling_count;
-    const uint32_t whole = whole_first(work, old, servers, full);
-    const bool doubt = full > 0 && whole == 0;
+    const uint32_t complete = put_first(work, old, servers, full, DAMAGED),
+                   sound = put_first(work, old, servers, full, SOUND);
+    const bool doubt = full > 0 && complete == 0;
     bool changed = full > 0 && full < all;
     shard->filling_count = drop_silent(work, shard->filling, filling);
     if (full == 0 || shard_is_kept(work->old, old)) {
@@ -108,7 +123,7 @@ static bool change_shard(struct work *work, const struct shard *old, struct shar
     } else if ((full == 1 || doubt) && keep_full(work, shard, doubt)) {
         wait_for(work, shard);
     } else if (is_silent(work, shard->primary)) {
-        led_set(&work->led, shard, servers, doubt ? full : whole, full);
+        led_set(&work->led, shard, servers, sound ? sound : complete, full);
     } else {
         shard->backup_count = drop_silent(work, shard->backups, shard->backup_count);
     }

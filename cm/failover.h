@@ -13,9 +13,8 @@
  * proposed:
  *  - the term is one more;
  *  - a shard loses its silent replicas, full and filling ones. One whose primary is silent is led by the full backup left that
- *    leads fewest shards, on the worker of it that owns fewest. One whose data are in doubt, or damaged, leads it
- *    only if those of all that are left are. A filling one is never
- *    promoted;
+ *    leads fewest shards, on the worker of it that owns fewest. One of which an entry was found damaged leads it
+ *    only if those of all that are left were. One whose data are in doubt, or that fills, is never promoted;
  *  - a shard whose full replicas are all silent keeps them, and one that waits keeps all that it has: they are kept members. Where
  *    one is left, and others wait, or all that are left are in doubt, and so may lack what those have, these are kept, and nobody serves the shard (comeback.h ends that);
  *  - the epoch of each shard that changed is one more;

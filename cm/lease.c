@@ -14,7 +14,8 @@
  *     be added again.
  *  L6 A member is silent only while all others that renew were present without a break for a lease since its last sign: they may have
  *     had the same trouble. Of one that said goodbye, or does not adopt, no last sign counts. So who is removed for silence was last
- *     heard at least a lease before who stays.
+ *     heard at least a lease before who stays. One that limps is never steady, and its breaks may be too short for spells: after
+ *     LEASE_STEADY_WITHIN it is enough to renew, or it would keep a dead one, and nobody would have a lease.
  */
 #include "cm/lease.h"
 
@@ -156,10 +157,12 @@ static void note_spell(struct leases *leases, struct lease *lease, uint64_t now_
         lapsed = others_are_steady(leases, lease, latest(lease->present_ns, leases->watched_ns),
                                    now_ns, &any) &&
                  any;
-    const bool well = lease->present_ns >= lease->steady_ns + LEASE_STEADY_AFTER * leases->lease_ns;
     if (lapsed && !lease->lapsed) {
-        leases->spells[lease->server].count = well ? 1 : leases->spells[lease->server].count + 1;
-        leases->spells[lease->server].last_ns = now_ns;
+        struct lease_spells *spells = &leases->spells[lease->server];
+        const bool well = now_ns - latest(spells->last_ns, lease->since_ns) >=
+                          LEASE_STEADY_AFTER * leases->lease_ns;
+        spells->count = well ? 1 : spells->count + 1;
+        spells->last_ns = now_ns;
     }
     lease->lapsed = lapsed;
 }
@@ -172,6 +175,8 @@ uint64_t leases_waits_until(const struct leases *leases, uint32_t server)
         return 0;
     if (count < 7 && leases->lease_ns << count < wait_ns)
         wait_ns = leases->lease_ns << count;
+    if (wait_ns > LEASE_WAIT_MAX_NS)
+        wait_ns = LEASE_WAIT_MAX_NS;
     return leases->spells[server].last_ns + wait_ns;
 }
 
@@ -285,10 +290,13 @@ enum lease_presence leases_presence(const struct leases *leases, const struct le
 {
     const bool renews = leases_renews(leases, lease, now_ns),
                unsteady = leases->spells[lease->server].count > LEASE_SPELLS; /* L5 */
-    const uint64_t since_ns = lease->left || renews ? 0 : lease->present_ns;
+    const uint64_t since_ns = lease->left || renews ? 0 : lease->present_ns,
+                   silent_ns = silent_at(leases, lease),
+                   gone_ns = lease->left ? latest(lease->present_ns, lease->since_ns) : silent_ns;
     bool any;
-    if ((now_ns >= silent_at(leases, lease) || (lease->lapsed && unsteady && !renews)) &&
-        others_are_steady(leases, lease, since_ns, now_ns, &any))
+    if ((now_ns >= silent_ns || (lease->lapsed && unsteady && !renews)) &&
+        (others_are_steady(leases, lease, since_ns, now_ns, &any) ||
+         now_ns - gone_ns >= LEASE_STEADY_WITHIN * leases->lease_ns))
         return LEASE_SILENT;
     return renews ? LEASE_PRESENT : LEASE_UNSURE;
 }

@@ -26,10 +26,15 @@ enum {
     LEASE_SILENT_AFTER = 2,
     /* A member that began to serve and has not adopted a configuration for so long is treated as silent. */
     LEASE_ADOPTS_WITHIN = 6,
-    /* So many spells without a sign are forgiven, until it was present for so many leases without one. */
+    /* L6: if nobody is steady for so many leases after a member fell silent, it is removed all the same. */
+    LEASE_STEADY_WITHIN = 6,
+    /* So many spells without a sign are forgiven, until a member had none for so many leases. */
     LEASE_SPELLS = 2,
     LEASE_STEADY_AFTER = 128,
 };
+
+/* The longest time to wait after spells, whatever the length of a lease. */
+#define LEASE_WAIT_MAX_NS (120 * NS_PER_S)
 
 /* A member that this manager has not heard of yet gets so long to find the way from another manager. */
 static inline uint64_t lease_first_word_ns(uint64_t lease_ns)
@@ -83,7 +88,7 @@ struct leases {
     uint64_t committed; /* the last term that this manager has committed; 0: none */
     uint32_t count;
     struct lease entries[CLUSTER_MAX_MEMBERS]; /* by rising server */
-    struct {
+    struct lease_spells {
         uint64_t last_ns;
         uint32_t count;
     } spells[CLUSTER_MAX_SERVER + 1]; /* L5, by server, whichever process of it */

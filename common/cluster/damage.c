@@ -31,10 +31,11 @@ void damage_add(struct damage *damage, uint16_t shard, uint16_t slot)
 
 void damage_found(struct damage *damage, uint16_t shard)
 {
-    damage_add(damage, shard, DAMAGE_NO_SLOT);
     const uint32_t at = find(damage, shard);
-    if (at < damage->count)
-        damage->shards[at].found = true;
+    if (at == DAMAGE_MAX_SHARDS || at < damage->count)
+        return;
+    damage_add(damage, shard, DAMAGE_NO_SLOT);
+    damage->shards[at].found = true;
 }
 
 bool damage_was_found(const struct damage *damage, uint16_t shard)
@@ -57,6 +58,7 @@ bool damage_concerns(const struct damage *damage, const struct cluster_config *c
 {
     bool concerns = damage->all;
     for (uint32_t i = 0; i < damage->count && !concerns; i++)
-        concerns = damage->shards[i].shard == shard || !is_sound(&damage->shards[i], config);
+        concerns = !damage->shards[i].found &&
+                   (damage->shards[i].shard == shard || !is_sound(&damage->shards[i], config));
     return concerns;
 }

@@ -29,11 +29,12 @@ struct damage {
 /* damage_add: something of that shard, with a key of that slot. */
 void damage_add(struct damage *damage, uint16_t shard, uint16_t slot);
 
-/* damage_found: while the server ran something of that shard could not be read. damage_was_found: was that told? */
+/* damage_found: while the server ran something of that shard could not be read, of which nothing else was added. Beyond
+ * DAMAGE_MAX_SHARDS it is not noted. damage_was_found: was that told? */
 void damage_found(struct damage *damage, uint16_t shard);
 bool damage_was_found(const struct damage *damage, uint16_t shard);
 
-/* damage_concerns: may something of that shard of the configuration be damaged? */
+/* damage_concerns: may something of that shard of the configuration be damaged, as far as a start found it? */
 bool damage_concerns(const struct damage *damage, const struct cluster_config *config,
                      uint16_t shard);
 

@@ -32,7 +32,7 @@ static struct damage doubts(const struct control *control)
         const struct shard_state *shard = control->shards[i];
         if (shard && atomic_load_explicit(&shard->possibly_incomplete, memory_order_relaxed))
             damage_add(&damage, shard->id, DAMAGE_NO_SLOT);
-        if (shard && atomic_load_explicit(&shard->damaged, memory_order_relaxed))
+        else if (shard && atomic_load_explicit(&shard->damaged, memory_order_relaxed))
             damage_found(&damage, shard->id);
     }
     return damage;

@@ -206,6 +206,25 @@ TEST(a_shard_is_not_left_to_those_whose_data_are_in_doubt)
     cluster_release(old);
 }
 
+/* It has all but an entry: nobody who has that will come, perhaps. */
+TEST(one_that_found_an_entry_damaged_leads_where_no_other_is_left)
+{
+    const bool silent[MEMBERS] = {true};
+    struct cm_join second = world_join_of(2);
+    const struct cm_join *const reports[MEMBERS] = {NULL, &second};
+    struct cluster_config *old = make(rows), *config;
+    second.data_cluster = old->cluster;
+    damage_found(&second.damage, 2);
+    damage_found(&second.damage, 0);
+    char why[200];
+    assert_int_equal(failover_make(old, silent, none, reports, &config, why, sizeof why), ROWAN_OK);
+    assert_row(config, 2, (struct row){2, {0}, {3, 4}}, 8);
+    assert_row(config, 0, (struct row){3, {2}, {0}}, 8); /* 3 is sound */
+    assert_false(config->mixed);
+    cluster_release(config);
+    cluster_release(old);
+}
+
 TEST(a_shard_without_an_epoch_left_is_said)
 {
     struct cluster_config *old = make(rows), *config = NULL;

@@ -159,6 +159,23 @@ TEST(nobody_is_removed_while_another_one_may_be_silent_too)
     assert_int_equal(cm_state_config(world->state)->member_count, 1);
 }
 
+/* A break at each renewal of 2, and none that is a spell: nobody is steady, and 3 is gone. */
+TEST(one_that_limps_keeps_no_dead_one_for_ever)
+{
+    struct world *world = committed_cluster();
+    const uint64_t since_ns = last_sign_of(world, 3);
+    while (cm_state_config(world->state)->member_count == 3 &&
+           world->now_ns < since_ns + 20 * LEASE) {
+        run(world, 1u << 1, world->now_ns + LEASE);
+        renew(world, 2);
+        world_round(world, world->now_ns + LEASE / 10);
+        renew(world, 2);
+        world_settle(world);
+    }
+    assert_int_equal(cm_state_config(world->state)->member_count, 2);
+    assert_true(world->now_ns >= since_ns + (LEASE_SILENT_AFTER + LEASE_STEADY_WITHIN) * LEASE);
+}
+
 /* It is there for half a lease, and away for more than one: too often to be silent, and too rarely for anybody to have a lease. */
 static void limp(struct world *world)
 {
