@@ -7,8 +7,7 @@ import threading
 
 from harness import DIVISOR, Cluster, tap
 
-RECORDS = 200_000 // DIVISOR
-OPERATIONS = 200_000 // DIVISOR
+RECORDS = OPERATIONS = 80_000 // min(DIVISOR, 8)
 clusters = {}
 
 
