@@ -172,7 +172,10 @@ void lane_stop(struct ycsb_lane *lane, uint64_t stop_ns, uint64_t now_ns)
             continue;
         lane->left--;
         lane->result->counts.not_begun++;
-        histogram_add(&lane->result->latencies[choose_kind(lane)], now_ns - due_ns);
+        const enum run_kind kind = choose_kind(lane);
+        histogram_add(&lane->result->latencies[kind], now_ns - due_ns);
+        if (kind == RUN_RMW) /* its read was due, too; its write was not yet */
+            histogram_add(&lane->result->latencies[RUN_GET], now_ns - due_ns);
     }
     lane->left = 0;
 }
