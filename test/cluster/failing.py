@@ -139,6 +139,10 @@ class Failing(AtWork, Cluster):
         done = rowan_local("restart", str(number), "--dir", self.directory)
         tap.equal(done.code, 0, done.both, self.last_logs())
 
+    def slowly(self):
+        """Servers that run now fill by 1 MB a second: longer than a busy machine takes to see that something fills."""
+        self.ok("set", "fill-rate=1M")
+
     def holds_the_last(self, victim):
         return any(shard["primary"] == victim and not shard["backups"] for shard in self.known_shards())
 

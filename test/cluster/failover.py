@@ -130,8 +130,9 @@ def a_standby_finishes_what_a_killed_manager_had_begun_with_zookeeper():
 
 @tap.case
 def the_last_of_three_replicas_serves_alone_until_the_others_are_back():
-    with Failing("alone", records=100_000) as cluster:
+    with Failing("alone", records=30_000 * DIVISOR) as cluster:
         cluster.goes_on("before")
+        cluster.slowly()
         first, second, last = cluster.dice.sample((1, 2, 3), 3)
         cluster.kill([f"s{first}"])
         tap.wait_until(cluster.lacks, 60, "no failover")
@@ -144,6 +145,7 @@ def the_last_of_three_replicas_serves_alone_until_the_others_are_back():
         tap.wait_until(lambda: cluster.replicas() == [(1, False)] * 12, 60, "no second failover")
         cluster.goes_on(f"server {last} is alone")
         tap.equal(cluster.led_by(), {last})
+        cluster.ok("set", str(last), "fill-rate=1T")
         tap.contains(cluster.rowan("status").out, "Replicas: 12 shards have fewer than 3")
         for number in (first, second):
             cluster.restart(number)

@@ -16,7 +16,7 @@ from harness import DIVISOR, environment, expect, leader, program, rowan_local, 
 from local import process
 
 REPLICAS = 2
-MANY = 60_000 * DIVISOR  # records, in a sanitized build too: see slowly()
+MANY = 60_000 * DIVISOR  # records, in a sanitized build too: see Failing.slowly()
 
 
 class Planned(Failing):
@@ -65,10 +65,6 @@ class Planned(Failing):
         out, err = child.communicate(timeout=120)
         tap.equal(child.returncode, 0, out, err, self.last_logs())
         tap.contains(out, says)
-
-    def slowly(self):
-        """Servers that run now fill by 1 MB a second: longer than a busy machine takes to see that something fills."""
-        self.ok("set", "fill-rate=1M")
 
     def wait_until_fills(self):
         return tap.wait_until(self.filling, 60, lambda: "nothing fills: " + self.last_logs())
