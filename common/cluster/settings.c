@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "common/base/assert.h"
+#include "common/base/config_value.h"
 #include "common/base/error.h"
 #include "common/cluster/control.h"
 
@@ -22,6 +23,8 @@ static void list(const struct config_live *live, struct settings_answer *out)
         rowan__setting__init(&out->rows[at]);
         out->rows[at].key = (char *)(uintptr_t)key->name;
         out->rows[at].value = out->values[at];
+        if (config_type_of(key) == CONFIG_STRING) /* of any length */
+            out->rows[at].value = (char *)(uintptr_t)config_value_get(key, live->settings).text;
         out->row_list[at] = &out->rows[at];
         out->are.n_settings++;
     }

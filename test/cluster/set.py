@@ -10,7 +10,9 @@ import sys
 from harness import Cluster, environment, expect, program, run, scratch, tap
 
 SMALL = ("--pm-bytes", "96M", "--landing-segments", "4")
-SERVER_KEYS = {"clean-below", "fill-rate", "trace-one-in", "checkpoints", "spin-us", "stop-timeout", "log-bytes", "log-level"}
+SERVER_KEYS = {
+    "cm", "clean-below", "fill-rate", "trace-one-in", "checkpoints", "spin-us", "stop-timeout", "log-bytes", "log-level"
+}  # fmt: skip
 MANAGER_KEYS = {"max-shards", "balance-above", "start-wait", "goodbye-wait", "spin-us", "log-bytes", "log-level"}
 SECONDS = 30
 
