@@ -63,6 +63,7 @@ static const char *const NAMES[NEMESIS_FAULTS] = {
     [NEMESIS_PLAN] = "plan",
     [NEMESIS_UNHEARD] = "unheard",
     [NEMESIS_LIMP] = "limp",
+    [NEMESIS_OFF] = "off",
 };
 
 const char *nemesis_name(enum nemesis_fault fault)
@@ -134,8 +135,9 @@ static void kill_one(struct nemesis *nemesis, uint32_t index)
 {
     uint64_t follow_ns = nemesis_now(nemesis) + nemesis_draw_length(nemesis);
     uint64_t apart_ns = nemesis_one_in(nemesis, 2) ? 0 : JITTER_NS;
-    kill_server(nemesis, index,
-                power_may_fail(nemesis) && nemesis_one_in(nemesis, nemesis->options.power_loss_in));
+    const bool power =
+        power_may_fail(nemesis) && nemesis_one_in(nemesis, nemesis->options.power_loss_in);
+    kill_server(nemesis, index, power && !nemesis->off_calm);
     if (nemesis_replaces(nemesis)) {
         nemesis->start_ns[index] = nemesis->off ? WAKE_NEVER : follow_ns;
         return;
@@ -410,6 +412,17 @@ static bool have_rested(const struct nemesis *nemesis)
            now_ns - nemesis->rose_ns >= REST_NS + (nemesis->rose_ns - nemesis->fell_ns);
 }
 
+/* N5: once nothing has been amiss for so long. */
+static bool await_off(struct nemesis *nemesis)
+{
+    if (nemesis->spell_count > 0 || nemesis->rose_ns == WAKE_NEVER || !nemesis->cluster->cm ||
+        !is_whole(nemesis))
+        return false;
+    nemesis->off_awaited = true;
+    nemesis->next_ns = nemesis_now(nemesis) + nemesis_away_ns(nemesis) + NS_PER_MS;
+    return true;
+}
+
 /* False: not now. */
 static bool begin(struct nemesis *nemesis, enum nemesis_fault fault, bool hasty)
 {
@@ -426,6 +439,7 @@ static bool begin(struct nemesis *nemesis, enum nemesis_fault fault, bool hasty)
     }
     bool begun = kills(fault) ? begin_kill(nemesis, fault, nemesis_draw_server(nemesis))
                  : fault == NEMESIS_UNHEARD ? nemesis_unheard(nemesis)
+                 : fault == NEMESIS_OFF     ? await_off(nemesis)
                                             : nemesis_begin(nemesis, fault);
     if (begun)
         count(nemesis, fault);
@@ -463,6 +477,11 @@ static void begin_next(struct nemesis *nemesis)
     /* Now and then several come at once. */
     uint64_t pause_ns = nemesis->options.mean_pause_ns >> (nemesis_one_in(nemesis, 4) ? 5 : 0);
     nemesis->next_ns = nemesis_now(nemesis) + 1 + nemesis_below(nemesis, 2 * pause_ns + 1);
+    if (nemesis->off_awaited) {
+        nemesis->off_awaited = false;
+        nemesis_stop_in_turn(nemesis, is_whole(nemesis));
+        return;
+    }
     for (uint32_t i = 0; i < DRAWS; i++) {
         enum nemesis_fault fault = draw_fault(nemesis, hasty);
         if (fault != NEMESIS_FAULTS && begin(nemesis, fault, hasty))
@@ -539,7 +558,7 @@ void nemesis_heal(struct nemesis *nemesis)
     if (!cluster->cm)
         sim_cluster_start_cm(cluster);
     nemesis->next_ns = nemesis->start_cm_ns = nemesis->due_ns = WAKE_NEVER;
-    nemesis->next_is_hasty = false;
+    nemesis->next_is_hasty = nemesis->off_awaited = false;
     nemesis->aim = NEMESIS_FAULTS;
     nemesis->options.power_loss_in = nemesis->options.flip_in = 0; /* of those that end by N3 */
     cluster->options.heat_us = 0; /* or shards would move for ever */

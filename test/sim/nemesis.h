@@ -30,6 +30,7 @@ enum nemesis_fault {
     NEMESIS_PLAN,  /* none: shards change primaries and replicas, as an operator wants */
     NEMESIS_UNHEARD, /* none: a server does not hear that a configuration is committed, and is to lead in the next */
     NEMESIS_LIMP, /* none: the CM, for long, while nothing else is amiss and a rival is there */
+    NEMESIS_OFF, /* none: all are asked to stop, one after the other, and the last one loses its PM */
     NEMESIS_FAULTS,
 };
 

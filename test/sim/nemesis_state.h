@@ -54,7 +54,7 @@ struct nemesis {
     uint64_t mute_end_ns;  /* at most */
     struct nemesis_unheard unheard;
     bool spare[SIM_MAX_SERVERS];                   /* N4: of those that have ended */
-    bool off, off_calm;                            /* N5 */
+    bool off, off_calm, off_awaited;               /* N5 */
     uint32_t last;                                 /* index of the server that ended last */
     uint64_t cut_ns[MAX_PROCESSES][MAX_PROCESSES]; /* nemesis_cut_each: WAKE_NEVER: not, or done */
     uint32_t cuts;                                 /* of these, still to come */

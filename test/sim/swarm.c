@@ -392,6 +392,17 @@ static void draw_limp(uint64_t seed, struct swarm *out)
         out->nemesis.weights[NEMESIS_LIMP] = between32(&random, 8, 24);
 }
 
+/* No shard falls to one while another one said goodbye just before. */
+static void draw_off(uint64_t seed, struct swarm *out)
+{
+    struct random random;
+    random_init(&random, seed ^ 0x0ff); /* likewise */
+    if (!chance(&random, 20))
+        return;
+    out->nemesis.weights[NEMESIS_OFF] = between32(&random, 8, 24);
+    out->cluster.replicas = 3;
+}
+
 /* Not where a power loss takes what it likes, nor where bits flip: what becomes of a replica that is damaged is not drawn
  * together with what becomes of one that is replaced. */
 static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
@@ -413,6 +424,7 @@ static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
     draw_replacements(seed, out, &out->nemesis);
     draw_unheard(seed, out);
     draw_limp(seed, out);
+    draw_off(seed, out);
     out->cluster.heat_us = perhaps(&random, 50, 50, 5);
     out->load.readers = out->cluster.clients / 2;
     /* A reader asks on while the server that it asks stands still. */

@@ -186,6 +186,9 @@ TEST(a_promoted_shard_has_what_landed_and_is_served_when_that_is_committed)
 
     stage_commit(stage, 1);
     struct landing landing = landing_begin(stage);
+    struct control *control = server_poller(stage->server, 0).role;
+    struct shard_state *shard = control->shards[STAGE_BACKED];
+    shard_expose(shard, version_make(1, 0), &control->common->exposures);
     struct cluster_config *next = without_peer(stage);
     stage_configure_for(stage, next, 0);
     stage_run(stage);
@@ -194,6 +197,7 @@ TEST(a_promoted_shard_has_what_landed_and_is_served_when_that_is_committed)
     puppet_shut_out(stage->fabric, STAGE_CONTROL, 2, 0);
     stage_pass(stage, 100 * NS_PER_MS);
     assert_int_equal(adopted(stage), 2);
+    assert_true(atomic_load(&shard->exposed) == version_make(1, 0)); /* until it is reconciled */
     follow(stage, next);
     assert_int_equal(status_of_put(stage, client, STAGE_BACKED), ROWAN_EBUSY);
     stage_commit(stage, 2);
@@ -203,6 +207,7 @@ TEST(a_promoted_shard_has_what_landed_and_is_served_when_that_is_committed)
     assert_int_equal(reply.status, 0);
     assert_int_equal(reply.version, version_make(1, LANDED));
     assert_int_equal(status_of_put(stage, client, STAGE_BACKED), 0);
+    assert_true(atomic_load(&shard->exposed) == UINT64_MAX);
 }
 
 TEST(a_newer_configuration_takes_the_place_of_one_that_is_not_adopted)
