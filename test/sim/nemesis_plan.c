@@ -328,10 +328,13 @@ static void await_commit(struct nemesis *nemesis)
     struct shard *shard = NULL;
     for (uint32_t i = 0; config && i < config->shard_count; i++)
         shard = config->shards[i].id == unheard->shard ? &config->shards[i] : shard;
-    if (!leads || !backup || !shard || config->term != unheard->term ||
-        backup->adoption.committed == unheard->term || split_concerns(config, shard)) {
+    if (!leads || !backup || !shard || shard->primary != unheard->leads ||
+        !shard_has_backup(shard, unheard->backup) || backup->adoption.committed == unheard->term ||
+        split_concerns(config, shard)) {
         nemesis_unheard_end(nemesis);
-    } else if (leads->adoption.committed == unheard->term) {
+    } else if (leads->adoption.committed != unheard->term) {
+        unheard->plan_ns = nemesis_now(nemesis) + nemesis->options.lease_ns / 2;
+    } else if (nemesis_now(nemesis) >= unheard->plan_ns) { /* clients have found it by then */
         for (uint32_t i = 0; i < shard->backup_count; i++) {
             if (shard->backups[i] == unheard->backup)
                 shard->backups[i] = unheard->leads;
@@ -340,6 +343,7 @@ static void await_commit(struct nemesis *nemesis)
         shard->worker = draw_worker(nemesis, config, shard);
         shard->epoch++;
         store(nemesis, config);
+        unheard->term = nemesis->planned_term - 1;
         hold_up(nemesis, &unheard->primary, unheard->leads);
         unheard->step = UNHEARD_PLANNED;
     }

@@ -29,6 +29,7 @@ struct nemesis_unheard {
     uint32_t backup, primary; /* those for whom what the manager sends waits */
     bool clients;             /* likewise */
     uint64_t term;            /* which the backup has answered */
+    uint64_t plan_ns;         /* not before */
     uint64_t end_ns;          /* at most */
 };
 
