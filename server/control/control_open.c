@@ -236,8 +236,8 @@ static bool is_reconciled(const struct control *control, uint32_t position)
 {
     const struct shard_state *shard = control->shards[position];
     return !shard_is_kept(control->config, &control->config->shards[position]) &&
-           atomic_load_explicit(&shard->commit, memory_order_relaxed) >=
-               version_make(shard->epoch, 0) &&
+           atomic_load_explicit(&shard->commit, memory_order_acquire) >=
+               version_make(shard->epoch, 0) && /* D11 in digest.c */
            !atomic_load_explicit(&shard->missing, memory_order_relaxed);
 }
 

@@ -24,6 +24,8 @@
  *      there, so a start would take damage of what is settled for that. (The role's own log has exceptions: G4.) A segment of
  *      the log that is full before the one that is scanned is left, is not committed before: what it has of the same
  *      shards, or copies, cannot be settled so soon, and whatever else is to be committed does not wait for it.
+ *  D11 Whoever sees a commit version of an epoch sees that something is missing, until it is known that nothing is: a replica that
+ *      may be incomplete is whole when it has all up to the first one (control_open.c, invariant 4).
  *  D9  An epoch begins when all that landed here of earlier ones is applied (Z3). If none of that lies in a segment that is
  *      open, (epoch, 0) is settled: perhaps nothing lands here any more, and others wait for it to let tombstones go.
  */
@@ -133,10 +135,13 @@ void digest_settle(struct digest *digest, struct shard_state *shard)
 static void raise_commit(struct digest *digest, struct shard_state *shard, uint64_t version)
 {
     uint64_t first, last;
-    if (!apply_commit(shard, version))
-        return;
     /* The same at each replica, whatever it has found of earlier epochs. */
     const uint64_t start = version_make(version_epoch(version), 0);
+    const bool listed = atomic_load_explicit(&shard->missing, memory_order_relaxed);
+    if (atomic_load_explicit(&shard->commit, memory_order_relaxed) < start)
+        atomic_store_explicit(&shard->missing, true, memory_order_relaxed); /* D11 */
+    if (!apply_commit(shard, version))
+        return;
     const uint64_t here = atomic_load_explicit(&shard->version, memory_order_relaxed);
     const uint64_t closed = atomic_load_explicit(&shard->closed, memory_order_relaxed);
     const bool begins = start > closed && here <= closed && shard->met <= closed && /* D9 */
@@ -155,10 +160,12 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
         atomic_store_explicit(&digest->common->rows_owed, true, memory_order_release);
         inbox_wake(&digest->role.outbox);
     }
-    if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
-        !prefix_hole(&shard->prefix, version, &first, &last))
+    if (listed)
         return;
-    atomic_store_explicit(&shard->missing, true, memory_order_relaxed);
+    const bool missing = prefix_hole(&shard->prefix, version, &first, &last);
+    atomic_store_explicit(&shard->missing, missing, memory_order_relaxed);
+    if (!missing)
+        return;
     shard->asked_last = shard->sought = 0;
     LIST_APPEND(&digest->missing, shard, missing_link);
 }

@@ -66,7 +66,7 @@ bool apply_commit(struct shard_state *shard, uint64_t version)
 {
     if (version <= atomic_load_explicit(&shard->commit, memory_order_relaxed))
         return false;
-    atomic_store_explicit(&shard->commit, version, memory_order_relaxed);
+    atomic_store_explicit(&shard->commit, version, memory_order_release); /* D11 in digest.c */
     prefix_settle(&shard->prefix, version_epoch(version));
     return true;
 }
