@@ -296,7 +296,7 @@ enum lease_presence leases_presence(const struct leases *leases, const struct le
     bool any;
     if ((now_ns >= silent_ns || (lease->lapsed && unsteady && !renews)) &&
         (others_are_steady(leases, lease, since_ns, now_ns, &any) ||
-         now_ns - gone_ns >= LEASE_STEADY_WITHIN * leases->lease_ns))
+         now_ns >= gone_ns + LEASE_STEADY_WITHIN * leases->lease_ns))
         return LEASE_SILENT;
     return renews ? LEASE_PRESENT : LEASE_UNSURE;
 }
