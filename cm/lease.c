@@ -10,8 +10,8 @@
  *  L4 Whoever holds a shard, and comes when this manager has committed already, may have gone on renewing with the former one until
  *     then, if its server never answered this one: the commit waits for two of the longest leases, as the first one does.
  *  L5 One sick member takes everybody's lease, each time that it has no sign for one. A spell is that, if it is not this manager's
- *     (L6). One that has more than LEASE_SPELLS of them is silent as soon as that is so, and once removed waits longer after each to
- *     be added again.
+ *     (L6). One that has more than LEASE_SPELLS of them is silent as soon as that is so, and once removed, or kept, waits longer
+ *     after each before it is a member again, whatever waits for it.
  *  L6 A member is silent only while all others that renew were present without a break for a lease since its last sign: they may have
  *     had the same trouble. Of one that said goodbye, or does not adopt, no last sign counts. So who is removed for silence was last
  *     heard at least a lease before who stays. One that limps is never steady, and its breaks may be too short for spells: after
@@ -81,7 +81,7 @@ void leases_follow(struct leases *leases, const struct cluster_config *config, u
 {
     const bool manages = config->lease_ms && config->manager == manager, managed = leases->managing;
     if (!manages || !managed)
-        memset(leases, 0, sizeof *leases);
+        memset(leases, 0, offsetof(struct leases, past));
     if (!manages)
         return;
     if (!managed) {
@@ -103,16 +103,15 @@ void leases_follow(struct leases *leases, const struct cluster_config *config, u
         struct lease *lease = &leases->entries[leases->count++];
         *lease = known && stays(config, known)
                      ? *known
-                     : (struct lease){
-                           .server = member->server,
-                           .incarnation = member->incarnation,
-                           .since_ns = now_ns,
-                           .joins = managed && !known,
-                           .returns = managed && is_named(config, member->server) &&
-                                      !(leases->heard[member->server / 8] >> member->server % 8 &
-                                        1), /* L4 */
-                           .present_ns = managed && !known ? asked_ns : 0,
-                           .steady_ns = asked_ns};
+                     : (struct lease){.server = member->server,
+                                      .incarnation = member->incarnation,
+                                      .since_ns = now_ns,
+                                      .joins = managed && !known,
+                                      .returns = managed && is_named(config, member->server) &&
+                                                 leases->past[member->server].answered_ns <
+                                                     leases->first_ns, /* L4 */
+                                      .present_ns = managed && !known ? asked_ns : 0,
+                                      .steady_ns = asked_ns};
         lease->joins = lease->joins && !is_named(config, member->server); /* L3 */
         if (!lease->behind_ns)
             lease->behind_ns = now_ns;
@@ -158,18 +157,18 @@ static void note_spell(struct leases *leases, struct lease *lease, uint64_t now_
                                    now_ns, &any) &&
                  any;
     if (lapsed && !lease->lapsed) {
-        struct lease_spells *spells = &leases->spells[lease->server];
-        const bool well = now_ns - latest(spells->last_ns, lease->since_ns) >=
+        struct lease_past *past = &leases->past[lease->server];
+        const bool well = now_ns - latest(past->spell_ns, lease->since_ns) >=
                           LEASE_STEADY_AFTER * leases->lease_ns;
-        spells->count = well ? 1 : spells->count + 1;
-        spells->last_ns = now_ns;
+        past->spells = well ? 1 : past->spells + 1;
+        past->spell_ns = now_ns;
     }
     lease->lapsed = lapsed;
 }
 
 uint64_t leases_waits_until(const struct leases *leases, uint32_t server)
 {
-    const uint32_t count = leases->spells[server].count;
+    const uint32_t count = leases->past[server].spells;
     uint64_t wait_ns = LEASE_STEADY_AFTER * leases->lease_ns;
     if (count < LEASE_SPELLS)
         return 0;
@@ -177,7 +176,7 @@ uint64_t leases_waits_until(const struct leases *leases, uint32_t server)
         wait_ns = leases->lease_ns << count;
     if (wait_ns > LEASE_WAIT_MAX_NS)
         wait_ns = LEASE_WAIT_MAX_NS;
-    return leases->spells[server].last_ns + wait_ns;
+    return leases->past[server].spell_ns + wait_ns;
 }
 
 void leases_tick(struct leases *leases, uint64_t now_ns)
@@ -188,7 +187,7 @@ void leases_tick(struct leases *leases, uint64_t now_ns)
         if (lease->answered && !lease->answered_ns)
             lease->answered_ns = now_ns; /* L1 */
         if (lease->answered)
-            leases->heard[lease->server / 8] |= (uint8_t)(1 << lease->server % 8);
+            leases->past[lease->server].answered_ns = now_ns;
         note_spell(leases, lease, now_ns);
     }
 }
@@ -289,7 +288,7 @@ enum lease_presence leases_presence(const struct leases *leases, const struct le
                                     uint64_t now_ns)
 {
     const bool renews = leases_renews(leases, lease, now_ns),
-               unsteady = leases->spells[lease->server].count > LEASE_SPELLS; /* L5 */
+               unsteady = leases->past[lease->server].spells > LEASE_SPELLS; /* L5 */
     const uint64_t since_ns = lease->left || renews ? 0 : lease->present_ns,
                    silent_ns = silent_at(leases, lease),
                    gone_ns = lease->left ? latest(lease->present_ns, lease->since_ns) : silent_ns;

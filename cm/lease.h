@@ -72,7 +72,7 @@ struct lease {
     uint32_t cut_count, cut[CLUSTER_MAX_MEMBERS]; /* servers that its sends do not reach, it says */
 };
 
-/* All zeros: another manages, or there are no leases. */
+/* All zeros, but for what is past: another manages, or there are no leases. */
 struct leases {
     bool managing; /* the configuration in force names this manager */
     uint64_t lease_ns;
@@ -81,17 +81,18 @@ struct leases {
     uint64_t watched_ns; /* this process has looked without a pause since */
     uint64_t ticked_ns;  /* the last leases_tick */
     uint64_t over_ns;    /* the leases of all that were removed are over then */
-    uint8_t heard[CLUSTER_MAX_SERVER / 8 +
-                  1];   /* a bit for each server of which some process has answered this manager */
-    uint64_t begun_ns;  /* the change not yet committed: its silence began, or it was stored */
-    uint64_t term;      /* in force */
-    uint64_t committed; /* the last term that this manager has committed; 0: none */
+    uint64_t begun_ns;   /* the change not yet committed: its silence began, or it was stored */
+    uint64_t term;       /* in force */
+    uint64_t committed;  /* the last term that this manager has committed; 0: none */
     uint32_t count;
     struct lease entries[CLUSTER_MAX_MEMBERS]; /* by rising server */
-    struct lease_spells {
-        uint64_t last_ns;
-        uint32_t count;
-    } spells[CLUSTER_MAX_SERVER + 1]; /* L5, by server, whichever process of it */
+    struct lease_past {
+        uint64_t removed; /* its last incarnation that was a member and is none any more, or kept */
+        uint64_t goodbye_ns;  /* a process that is not back said that it leaves */
+        uint64_t answered_ns; /* some process of it had answered this manager by then */
+        uint64_t spell_ns;    /* L5: the last one */
+        uint32_t spells;
+    } past[CLUSTER_MAX_SERVER + 1]; /* by server, whoever managed; 0: nothing is known */
 };
 
 /* How long a lease that was granted may run, on this manager's clock. */
@@ -137,7 +138,7 @@ enum lease_presence leases_presence(const struct leases *leases, const struct le
 /* It was there within the longest lease, whatever it has adopted. */
 bool leases_renews(const struct leases *leases, const struct lease *lease, uint64_t now_ns);
 
-/* Until then a server that was removed again and again is not added; 0: it has had no more spells than are forgiven. */
+/* Until then a server that was removed again and again is no member; 0: it has had no more spells than are forgiven. */
 uint64_t leases_waits_until(const struct leases *leases, uint32_t server);
 
 /* It renews, and is silent because it has not adopted what is in force. */

@@ -73,7 +73,7 @@ void manage_renewed(struct cm_state *state, const struct cm_event *event)
                    state->now_ns);
     note_cut(state, lease, event);
     if (event->leaves) {
-        state->goodbye_ns[lease->server] = state->now_ns;
+        state->leases.past[lease->server].goodbye_ns = state->now_ns;
         /* Its last lease is over, by its own clock, and it grants J1 of the server: so by ours. */
         lease->left = true;
         lease->granted_ns = 0;
@@ -237,7 +237,7 @@ static bool is_power_off(struct cm_state *state, const struct member *member)
     if (!lease || !lease->left || !state_reads_mixed(state))
         return false;
     for (uint32_t server = 1; server <= CLUSTER_MAX_SERVER; server++) {
-        const uint64_t said_ns = state->goodbye_ns[server];
+        const uint64_t said_ns = state->leases.past[server].goodbye_ns;
         if (server != member->server && said_ns && state->now_ns - said_ns < wait_ns)
             return true;
     }

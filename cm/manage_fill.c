@@ -3,8 +3,8 @@
  * Invariants:
  *  M4 Nothing is added before the configuration in force is committed, nor while a member is not known to be present: else
  *     a cold start may be coming, or somebody is about to be removed.
- *  M5 A server is added only if it reported in this registration epoch, and a moment ago, or all would wait for one that has
- *     ended. One that was removed again and again waits first (lease.c, L5).
+ *  M5 A server is added, or is back, only if it reported in this registration epoch, and a moment ago, or all would wait for one
+ *     that has ended. One that was removed, or kept, again and again waits first (lease.c, L5), but for a start.
  */
 #include "cm/fill.h"
 #include "cm/refusal.h"
@@ -40,6 +40,12 @@ static bool is_fresh(const struct cm_state *state, const struct registration *en
            (state->now_ns - entry->reported_ns <= MOMENT_NS || !state->config->lease_ms);
 }
 
+/* M5 */
+static bool is_steady(const struct cm_state *state, uint32_t server)
+{
+    return state->now_ns >= leases_waits_until(&state->leases, server);
+}
+
 bool state_reads_mixed(const struct cm_state *state)
 {
     bool reads = true;
@@ -68,15 +74,16 @@ bool manage_find_back(struct cm_state *state, struct comeback *back, bool all)
     const uint64_t torn_ns = 2 * state->options.start_wait_ms * NS_PER_MS;
     const uint64_t wait_ns = state->options.goodbye_wait_ms * NS_PER_MS;
     *back = (struct comeback){.mixes = state_reads_mixed(state)};
-    for (uint32_t i = 0; i < state->config->member_count; i++)
-        back->over[i] =
-            state->now_ns - state->leases.first_ns >= wait_ns &&
-            state->now_ns - state->goodbye_ns[state->config->members[i].server] >= wait_ns;
+    for (uint32_t i = 0; i < state->config->member_count; i++) {
+        const uint32_t server = state->config->members[i].server;
+        back->over[i] = state->now_ns - state->leases.first_ns >= wait_ns &&
+                        state->now_ns - state->leases.past[server].goodbye_ns >= wait_ns;
+    }
     find_given_up(state, back);
     for (uint32_t i = 0; i < state->registered.count; i++) {
         struct registration *entry = &state->registered.entries[i];
         const struct member *member = cluster_member(state->config, entry->join.server);
-        const bool waits = member && (all || member->kept);
+        const bool waits = member && (all || (member->kept && is_steady(state, member->server)));
         /* A version that cannot tell may be torn. As long again for the others. */
         entry->join.torn = (entry->join.torn || entry->join.format < VERSION_CONFIGURATION_MIXED) &&
                            state->now_ns - entry->since_ns < torn_ns;
@@ -98,7 +105,7 @@ static void find_joining(const struct cm_state *state, struct fill_from *from)
     for (uint32_t i = 0; i < state->registered.count; i++) {
         const struct registration *entry = &state->registered.entries[i];
         if (is_fresh(state, entry) && !cluster_member(state->config, entry->join.server) &&
-            state->now_ns >= leases_waits_until(&state->leases, entry->join.server) &&
+            is_steady(state, entry->join.server) &&
             state->config->member_count + from->join_count < CLUSTER_MAX_MEMBERS)
             from->joins[from->join_count++] = &entry->join;
     }
@@ -154,17 +161,17 @@ static void remember_removed(struct cm_state *state, const struct cluster_config
     for (uint32_t i = 0; i < before->member_count; i++) {
         const struct member *old = &before->members[i];
         const struct member *now = cluster_member(state->config, old->server);
-        if (now && now->incarnation == old->incarnation)
+        if (now && now->incarnation == old->incarnation && now->kept == old->kept)
             continue;
-        state->removed[old->server] = old->incarnation;
+        struct lease_past *past = &state->leases.past[old->server];
+        past->removed = old->incarnation;
         const uint64_t until_ns = leases_waits_until(&state->leases, old->server);
-        if (until_ns > state->now_ns)
+        if (until_ns > state->now_ns && (!now || now->kept))
             actions_log(
                 state, CM_ACTION_WARN, "server_unsteady",
                 "server=%u spells=%u waits_ms=%lu: it fell silent again and again, and so is "
                 "added later each time",
-                old->server, state->leases.spells[old->server].count,
-                (until_ns - state->now_ns) / NS_PER_MS);
+                old->server, past->spells, (until_ns - state->now_ns) / NS_PER_MS);
     }
 }
 

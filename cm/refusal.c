@@ -125,7 +125,7 @@ const char *refusal_of(struct cm_state *state, uint32_t connection, const struct
     if (why || refusal_is_member(config, join->server, join->incarnation))
         return why;
     const struct member *member = config ? cluster_member(config, join->server) : NULL;
-    if (join->named || state->removed[join->server] == join->incarnation ||
+    if (join->named || state->leases.past[join->server].removed == join->incarnation ||
         (member && member->incarnation == join->incarnation))
         return refusal_gone(config, join->server, join->incarnation);
     if (!manage_nobody_runs(state) && member && !member->kept)

@@ -145,7 +145,7 @@ static void sort_servers(struct cm_state *state)
         if (peer->member) {
             state->here++;
             if (!was_member)
-                state->goodbye_ns[peer->server] = 0; /* it is back */
+                state->leases.past[peer->server].goodbye_ns = 0; /* it is back */
             if (waits)
                 registrations_add(&state->running, i, &last->join, state->now_ns);
             registrations_remove(&state->registered, i);

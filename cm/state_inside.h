@@ -74,9 +74,6 @@ struct cm_state {
     uint32_t planning;    /* those whose plan waits */
     uint64_t
         failed_term; /* of the configuration that no failover is possible from, which was logged; 0: none */
-
-    /* By server, when a process of it that is not back said that it leaves; 0: none did. */
-    uint64_t goodbye_ns[CLUSTER_MAX_SERVER + 1];
     uint64_t asked_ns; /* when the last READ or STORE was asked for */
     uint64_t
         unanswered_ns; /* the coordination service was asked then, and has not answered since; 0: it has */
@@ -86,8 +83,6 @@ struct cm_state {
     struct balance balance;
     uint64_t dry_ns; /* when it was told last what a dry run would do first */
     bool weighs;     /* since the last decision of `balance` there was a report */
-    /* By server: the last incarnation that was a member and is none any more, as far as this manager saw; 0: none. */
-    uint64_t removed[CLUSTER_MAX_SERVER + 1];
 
     uint32_t next_id, end_id; /* client ids that are ours: next_id up to below end_id */
     uint32_t wanting;         /* connections that want one */

@@ -380,6 +380,41 @@ TEST(a_kept_member_comes_back_and_the_lease_of_its_last_process_is_waited_for)
     assert_int_equal(committed(world, term(world)), ALL);
 }
 
+static bool is_kept(const struct world *world)
+{
+    return cluster_member(cm_state_config(world->state), 3)->kept;
+}
+
+/* Each time it takes all leases away. Those who lead the other shards have theirs for longer each time. */
+TEST(a_kept_member_that_ends_after_each_return_waits_longer_each_time)
+{
+    struct world *world = cluster_with_a_kept_member();
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    uint64_t waits_ns = 0;
+    for (uint32_t round = 1; round < 9; round++) {
+        const uint64_t since_ns = world->now_ns;
+        join.incarnation = round * 100000 + 3;
+        world_close(world, 3);
+        while (is_kept(world)) {
+            adopt_all(world);
+            world_join(world, 3, 6, &join);
+            run(world, FIRST_TWO, world->now_ns + LEASE / 4);
+            world_forget(world);
+        }
+        if (waits_ns > 0)
+            assert_in_range(world->now_ns - since_ns, waits_ns - 2 * LEASE, waits_ns + LEASE);
+        waits_ns = round < 6 ? 2 * LEASE << round : LEASE_STEADY_AFTER * LEASE;
+        memset(&last[3], 0, sizeof last[3]);
+        while (!is_kept(world)) {
+            world_adopt(world, 1, term(world));
+            world_adopt(world, 2, term(world));
+            run(world, FIRST_TWO, world->now_ns + LEASE / 4);
+            world_settle(world);
+        }
+    }
+    assert_non_null(world_warning(world, "server_unsteady"));
+}
+
 /* It has no lease any more, and asks to be removed. */
 static void say_goodbye(struct world *world, uint32_t server)
 {
