@@ -248,6 +248,63 @@ TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
     assert_int_equal(count_in(text, "filling_goes_on"), 1);
 }
 
+/* Nine shards, all led by server 1: eight fill at server 2, the last one at server 3. */
+static struct cluster_config *make_nine(void)
+{
+    enum { SLOTS = 1820, LAST = 8 };
+    struct cluster_config *config = cluster_create(3, LAST + 1);
+
+    assert_non_null(config);
+    config->term = 1;
+    config->cluster = 77;
+    config->block_limit = STAGE_BLOCK_LIMIT;
+    config->replicas = 2;
+    config->has_secret = true;
+    config->manager = 9;
+    config->lease_ms = CLUSTER_MAX_LEASE_MS;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        config->members[i] = (struct member){.server = i + 1, .incarnation = 100 + i, .workers = 1};
+        snprintf(config->members[i].address, sizeof config->members[i].address, "puppet:%u", i + 1);
+    }
+    for (uint32_t i = 0; i <= LAST; i++)
+        config->shards[i] =
+            (struct shard){.id = (uint16_t)i,
+                           .first_slot = (uint16_t)(i * SLOTS),
+                           .last_slot = (uint16_t)(i < LAST ? (i + 1) * SLOTS - 1 : 16383),
+                           .epoch = 1,
+                           .primary = 1,
+                           .filling_count = 1,
+                           .filling = {i < LAST ? 2 : 3}};
+    assert_int_equal(cluster_finish(config), 0);
+    return config;
+}
+
+/* Z9. As many as there are places wait for server 2, which is full. */
+TEST(fillings_that_wait_for_a_server_hold_up_none_to_another_one)
+{
+    uint32_t refused = 0;
+
+    stage_close(stage);
+    stage_start(stage, STAGE_BLOCK_LIMIT);
+    cluster_release(stage->config);
+    stage->config = make_nine();
+    stage_begin(stage);
+    stage_grant(stage);
+    stage_commit(stage, stage->config->term);
+    struct puppet_conn *third = puppet_find(stage->fabric, STAGE_WORKER, "puppet:3");
+    assert_non_null(third);
+    puppet_connected(third, true);
+    for (uint32_t i = 0; i < 8; i++) {
+        stage_pass(stage, NS_PER_S);
+        refused += stage_confirm(stage, ROWAN_EFULL);
+    }
+    stage_pass(stage, NS_PER_S);
+    assert_true(refused > 0);
+    stage->peer = third;
+    stage->confirmed = 0;
+    assert_true(stage_confirm(stage, 0));
+}
+
 /* The replica finds it; only then does this server look which one it is. */
 TEST(a_damaged_object_is_left_out_and_the_replica_is_full_once_it_is_written_anew)
 {
