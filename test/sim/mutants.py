@@ -1,13 +1,17 @@
 #!/usr/bin/python3
-"""Every mutant is caught within a bounded number of seeds: a case for each, and the table."""
+"""Every mutant is caught, within a bounded number of seeds or by a unit test: a case for each, and the table."""
 
+import os
 import re
+import subprocess
 
 import harness
+import plant
 import tap
 from harness import sim
 
 SEEDS = "1:200"
+TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mutants.table")
 ROW = re.compile(r"^(\S+) +(\d+|-)  (.{22}) (.*)$")
 rows = {}
 
@@ -22,20 +26,44 @@ def run():
             rows[row.group(1)] = row.group(2)
 
 
-def names():
-    return [line.split()[0] for line in sim("--mutant", "list").out.splitlines()]
+def by_seed(name):
+    tap.check(name in rows, "not in the table")
+    tap.check(rows[name] != "-", f"no seed of {SEEDS} catches it")
 
 
-def is_caught(name):
+def outcome(test, case, mutant):
+    program = os.environ.get("ROWAN_PLANTED_" + test)
+    tap.check(program, f"{test} is not among planted_tests of meson.build")
+    switches = {"CMOCKA_MESSAGE_OUTPUT": "TAP", "ROWAN_CASE": case, "ROWAN_MUTANT": mutant}
+    done = subprocess.run(
+        [program],
+        env={**os.environ, **switches},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=100,
+    )
+    return re.findall(r"^(ok|not ok) \d+ - (\S+)$", done.stdout, re.MULTILINE)
+
+
+def by_unit_test(name, test, case):
+    tap.equal(outcome(test, case, ""), [("ok", case)], "without the mutant")
+    tap.equal(outcome(test, case, name), [("not ok", case)], "with it; is its file in planted_src?")
+
+
+def is_caught(name, checkers):
     def check():
-        tap.check(name in rows, "not in the table")
-        tap.check(rows[name] != "-", f"no seed of {SEEDS} catches it")
+        if checkers.startswith("unit "):
+            by_unit_test(name, *checkers.split()[1:])
+        else:
+            by_seed(name)
 
     check.__name__ = name.replace("-", "_") + "_is_caught"
     return check
 
 
 if __name__ == "__main__":
-    for mutant in names():
-        tap.case(is_caught(mutant))
+    for mutant, catchers, *_ in plant.mutants(TABLE):
+        tap.case(is_caught(mutant, catchers))
     raise SystemExit(tap.main(before=run))

@@ -29,7 +29,7 @@ def mutants(table):
                 found[-1][-1].append([file, line[2:], None])
             elif line.startswith("+") and found[-1][-1] and found[-1][-1][-1][2] is None:
                 found[-1][-1][-1][2] = line[1:].strip()
-            elif re.fullmatch(r"[^|]+\|[^|]+\| *f?\d+ *\|[^|]+", line):
+            elif re.fullmatch(r"[^|]+\|( *unit [^|]+\| *-|[^|]+\| *f?\d+) *\|[^|]+", line):
                 found.append((*[part.strip() for part in line.split("|")], []))
             elif found and os.path.isfile(os.path.join(ROOT, line)):
                 file = line
@@ -84,7 +84,7 @@ def planted(source, path, rows):
 
 def names(table, out):
     rows = [
-        f'    X({constant(name)}, "{name}", "{checkers}", {seed.lstrip("f")}, {int(seed[0] == "f")}, "{what}")'
+        f'    X({constant(name)}, "{name}", "{checkers}", {seed.lstrip("f-") or 0}, {int(seed[0] == "f")}, "{what}")'
         for name, checkers, seed, what, _ in mutants(table)
     ]
     text = "/* X(constant, name, checkers that should catch it, a seed that does, with --failovers 100?, what it does wrong) */\n"

@@ -429,7 +429,7 @@ static void begin(struct run *run)
     index_chunk_buckets = swarm->chunk_buckets;
     block_list_bytes = swarm->message_bytes;
     sim_fault_begin(NULL);
-    sim_fault_mutant(run->options->mutant);
+    sim_mutant_set(run->options->mutant);
     run->phase = "start";
     run->cluster = sim_cluster_create(&swarm->cluster);
     history_init(&run->history);

@@ -14,6 +14,7 @@
 
 #include "test/sim/failure.h"
 #include "test/sim/history.h"
+#include "test/sim/mutant.h"
 #include "test/sim/nemesis.h"
 #include "test/sim/sim_fabric.h"
 #include "test/sim/sim_fault.h"

@@ -33,23 +33,11 @@ uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/shard/completed.h; likewise
 uint32_t index_chunk_buckets = 1024;       /* server/index/index_table.h; likewise */
 uint32_t block_list_bytes = 256 << 10;     /* server/shard/block_list.h; likewise */
 
-static enum mutant mutant_on = MUTANT_COUNT;
-static uint64_t mutant_reached;
-
 #define SITE_NAME(name, text) #name,
 static const char *const SITE_NAMES[] = {FAULT_SITES(SITE_NAME)};
 
-#define MUTANT_ROW(constant, name, checkers, seed, failovers, what)                                \
-    {name, checkers, what, seed, failovers},
-static const struct {
-    const char *name, *checkers, *what;
-    uint64_t seed;
-    bool failovers;
-} MUTANT_ROWS[] = {MUTANTS(MUTANT_ROW)};
-
 void sim_fault_begin(const struct sim_fault_options *options)
 {
-    mutant_reached = 0;
     node_count = 0;
     for (unsigned i = 0; i < FAULT_SITE_COUNT; i++) {
         sites[i] = (struct site){.one_in = options ? options->one_in[i] : 0};
@@ -116,55 +104,4 @@ uint64_t sim_fault_count_at(enum fault_site site, const char *node)
 const char *sim_fault_name(enum fault_site site)
 {
     return SITE_NAMES[site];
-}
-
-void sim_fault_mutant(enum mutant mutant)
-{
-    mutant_on = mutant;
-}
-
-bool mutant_is_on(enum mutant mutant)
-{
-    if (mutant != mutant_on)
-        return false;
-    mutant_reached++;
-    return true;
-}
-
-uint64_t sim_mutant_count(void)
-{
-    return mutant_reached;
-}
-
-enum mutant sim_mutant_find(const char *name)
-{
-    unsigned i = 0;
-    while (i < MUTANT_COUNT && strcmp(MUTANT_ROWS[i].name, name) != 0)
-        i++;
-    return (enum mutant)i;
-}
-
-const char *sim_mutant_name(enum mutant mutant)
-{
-    return MUTANT_ROWS[mutant].name;
-}
-
-const char *sim_mutant_checkers(enum mutant mutant)
-{
-    return MUTANT_ROWS[mutant].checkers;
-}
-
-uint64_t sim_mutant_seed(enum mutant mutant)
-{
-    return MUTANT_ROWS[mutant].seed;
-}
-
-bool sim_mutant_failovers(enum mutant mutant)
-{
-    return mutant < MUTANT_COUNT && MUTANT_ROWS[mutant].failovers;
-}
-
-const char *sim_mutant_text(enum mutant mutant)
-{
-    return MUTANT_ROWS[mutant].what;
 }

@@ -8,6 +8,7 @@
 #include "server/store/store_layout.h"
 #include "server/worker/worker_state.h"
 #include "test/lib/unit.h"
+#include "test/sim/mutant.h"
 #include "test/sim/sim_fault.h"
 #include "test/sim/sim_log.h"
 
@@ -424,11 +425,11 @@ TEST_WITH(an_older_entry_that_comes_again_does_no_harm, NULL, NULL)
     checks_stage_expect(&stage, NULL);
     checks_stage_close(&stage);
 
-    sim_fault_mutant(MUTANT_ORDER_IGNORED);
+    sim_mutant_set(MUTANT_ORDER_IGNORED);
     checks_stage_open(&stage, 21, NULL);
     lose_blocks(21);
     checks_stage_run(&stage, 0);
-    sim_fault_mutant(MUTANT_COUNT);
+    sim_mutant_set(MUTANT_COUNT);
     checks_stage_expect(&stage, "C3");
     checks_stage_close(&stage);
 }

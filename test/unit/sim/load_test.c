@@ -5,6 +5,7 @@
 #include "common/base/error.h"
 #include "test/lib/unit.h"
 #include "test/sim/load_value.h"
+#include "test/sim/mutant.h"
 #include "test/sim/sim_fault.h"
 
 static const struct load_options LOAD = {.operations = 4000,
@@ -207,7 +208,7 @@ TEST(what_is_asked_again_after_the_last_fault_must_be_answered)
     const struct nemesis_options none = {.mean_pause_ns = NS_PER_S};
     for (int broken = 0; broken < 2; broken++) {
         open_stage(7, &SHAPE, &LOAD);
-        sim_fault_mutant(broken ? MUTANT_TAKE_OVER_SKIPPED : MUTANT_COUNT);
+        sim_mutant_set(broken ? MUTANT_TAKE_OVER_SKIPPED : MUTANT_COUNT);
         stage.nemesis = nemesis_create(stage.cluster, &none);
         run_until_posted(200);
         load_stop(stage.load);
@@ -229,7 +230,7 @@ TEST(what_is_asked_again_after_the_last_fault_must_be_answered)
             assert_int_equal(kinds[kind], LOAD.keys / 3);
         for (uint32_t i = 0; i < SHAPE.clients; i++)
             assert_true(clients[i] >= LOAD.depth);
-        sim_fault_mutant(MUTANT_COUNT);
+        sim_mutant_set(MUTANT_COUNT);
         checks_stage_close(&stage);
     }
 }
