@@ -1,9 +1,14 @@
 #!/usr/bin/python3
-"""Every mutant is caught, within a bounded number of seeds or by a unit test: a case for each, and the table."""
+"""Every mutant is caught, within a bounded number of seeds or by a unit test: a case for each, and the table.
+
+Usage: mutants.py            the test; of the environment it has what meson sets
+       mutants.py --renew    writes the seed by which each was caught into mutants.table, and wants ROWAN_SIM only
+"""
 
 import os
 import re
 import subprocess
+import sys
 
 import harness
 import plant
@@ -63,7 +68,21 @@ def is_caught(name, checkers):
     return check
 
 
+def renew():
+    run()
+    with open(TABLE, encoding="utf-8") as file:
+        table = file.read()
+    for name, seed in rows.items():
+        if seed != "-":
+            table = re.sub(rf"^({name} \|[^|]+\| f?)\d+ ", rf"\g<1>{seed} ", table, flags=re.MULTILINE)
+    with open(TABLE, "w", encoding="utf-8") as file:
+        file.write(table)
+    return "-" in rows.values()
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--renew"]:
+        raise SystemExit(renew())
     for mutant, catchers, *_ in plant.mutants(TABLE):
         tap.case(is_caught(mutant, catchers))
     raise SystemExit(tap.main(before=run))
