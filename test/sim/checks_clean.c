@@ -289,8 +289,7 @@ uint64_t checks_tombstones(const struct checks *checks)
 
 /* --- its way --- */
 
-/* Does a copy of the void table name all of these bytes of the segment? */
-static bool is_void(const struct checks_server *server, uint64_t segment, uint64_t from,
+bool checks_is_void(const struct checks_server *server, uint64_t segment, uint64_t from,
                     size_t bytes)
 {
     const struct store_geometry at = store_geometry(server->segments);
@@ -311,7 +310,7 @@ void checks_clean_zeros(struct checks_server *server, uint64_t offset, size_t by
     const uint64_t segment = from / STORE_SEGMENT_BYTES;
     const uint64_t begin = offset - from % STORE_SEGMENT_BYTES;
     if (checks_segment_meta(server, segment).state != SEGMENT_DIRTY) {
-        if (!is_void(server, segment, from % STORE_SEGMENT_BYTES, bytes))
+        if (!checks_is_void(server, segment, from % STORE_SEGMENT_BYTES, bytes))
             checks_fail_at(server, begin, "zeros over a segment in use");
         return;
     }

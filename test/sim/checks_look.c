@@ -279,6 +279,13 @@ static void look_at_suspects(struct checks *checks)
 
 /* --- C6 --- */
 
+/* Nobody reads it there, whoever has stored it: it is no entry. */
+static bool is_in_void(const struct checks_server *server, const struct checks_copy *copy)
+{
+    const uint64_t at = copy->offset - server->segment_offset;
+    return checks_is_void(server, at / STORE_SEGMENT_BYTES, at % STORE_SEGMENT_BYTES, copy->bytes);
+}
+
 static void look_at_segment(struct checks *checks, const struct checks_server *server,
                             uint64_t segment)
 {
@@ -298,7 +305,8 @@ static void look_at_segment(struct checks *checks, const struct checks_server *s
                 checks->first_epochs[server->number][entry->header.shard] &&
             checks_is_replica(checks, entry->header.shard, server->number) &&
             !checks_is_everywhere(checks, entry) && checks_is_anywhere(checks, entry) &&
-            checks_is_missed(checks, entry) && !checks_may_be_lost(server, &entry->header))
+            checks_is_missed(checks, entry) && !checks_may_be_lost(server, &entry->header) &&
+            !is_in_void(server, &checks->copies[at]))
             checks_fail(checks, "C6", entry->key, entry->header.shard,
                         "segment %lu of server %u is committed, and version %lx of shard %u in it "
                         "is not on "

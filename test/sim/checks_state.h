@@ -232,6 +232,10 @@ bool checks_may_go(struct checks_server *server, const struct checks_entry *tomb
 /* Zeros were stored into a segment. */
 void checks_clean_zeros(struct checks_server *server, uint64_t offset, size_t bytes);
 
+/* Does a copy of the void table name all of these bytes of the segment? */
+bool checks_is_void(const struct checks_server *server, uint64_t segment, uint64_t from,
+                    size_t bytes);
+
 /* --- checks_loss.c --- */
 
 /* A full replica of the shard is on that server (from 0). Shards that nobody knows are everywhere. */

@@ -2,6 +2,7 @@
 #define TEST_FIXTURE checks_stage_set_up, checks_stage_tear_down
 
 #include "checks_stage.h"
+#include "common/base/crc.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "server/control/control_state.h"
@@ -152,18 +153,49 @@ TEST(zeros_over_a_log_are_found)
     checks_stage_expect(&stage, "C4");
 }
 
-TEST(a_segment_that_is_committed_too_early_is_found)
+/* The segment with the hole of the first server. */
+static uint64_t segment_of_hole(void)
 {
-    struct checks_stage_entry entry = checks_stage_new_entry(&stage);
-    checks_stage_store_whole(&stage, 1, &entry);
-    uint64_t segment = (checks_stage_hole(&stage, 1) - stage.checks->servers[0].segment_offset) /
-                       STORE_SEGMENT_BYTES;
+    return (checks_stage_hole(&stage, 1) - stage.checks->servers[0].segment_offset) /
+           STORE_SEGMENT_BYTES;
+}
+
+static void commit_hole(void)
+{
+    const uint64_t segment = segment_of_hole();
     struct segment_meta meta = checks_segment_meta(&stage.checks->servers[0], segment);
     meta.state = SEGMENT_COMMITTED;
     uint64_t word = meta_encode(segment, &meta);
     pm_store(&stage.cluster->servers[0].pm->pm, META_OFFSET + segment * META_BYTES, &word, 8);
+}
+
+TEST(a_segment_that_is_committed_too_early_is_found)
+{
+    struct checks_stage_entry entry = checks_stage_new_entry(&stage);
+    checks_stage_store_whole(&stage, 1, &entry);
+    commit_hole();
     checks_stage_rounds(&stage, 20000);
     checks_stage_expect(&stage, "C6");
+}
+
+TEST(what_lies_in_a_void_is_no_entry_that_others_lack)
+{
+    struct checks_stage_entry entry = checks_stage_new_entry(&stage);
+    struct pm *pm = &stage.cluster->servers[0].pm->pm;
+    const struct store_geometry at = store_geometry(stage.checks->servers[0].segments);
+    const struct segment_meta meta =
+        checks_segment_meta(&stage.checks->servers[0], segment_of_hole());
+    struct void_row row = {.segment = segment_of_hole(),
+                           .allocation = meta.allocation,
+                           .from = (uint32_t)stage.hole,
+                           .bytes = entry.bytes};
+    row.checksum = crc32c(0, &row, offsetof(struct void_row, checksum));
+    for (unsigned i = 0; i < 2; i++)
+        pm_store(pm, at.voids[i], &row, sizeof row);
+    checks_stage_store_whole(&stage, 1, &entry);
+    commit_hole();
+    checks_stage_rounds(&stage, 20000);
+    checks_stage_expect(&stage, NULL);
 }
 
 /* --- acknowledged writes --- */
