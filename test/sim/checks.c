@@ -196,6 +196,12 @@ static void look_at_registry(struct checks *checks)
     if (version == checks->registry_version)
         return;
     checks->registry_version = version;
+    if (checks->cluster->back_version) {
+        if (version != checks->cluster->back_version)
+            checks_fail(checks, "C7", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
+                        "a configuration was stored behind an old one that had come back");
+        return;
+    }
     struct cluster_config *config;
     int error = cluster_decode(value, bytes, &config);
     if (error) {
@@ -268,6 +274,8 @@ static void look_at_cm(struct checks *checks, const struct cm *cm, const char *w
     if (!cm)
         return;
     check_term(checks, who, cm_config(cm), term);
+    if (cm_error(cm) == ROWAN_ECLUSTER && checks->cluster->went_back)
+        return; /* as it should: the nemesis starts it again */
     if (cm_error(cm))
         checks_fail(checks, "error", JOURNAL_NO_KEY, JOURNAL_NO_SHARD, "%s has ended: %s", who,
                     error_name(cm_error(cm)));
@@ -303,6 +311,7 @@ static void look_at_processes(struct checks *checks)
     struct sim_cluster *cluster = checks->cluster;
     look_at_cm(checks, cluster->cm, "the CM", &checks->cm_term);
     look_at_cm(checks, cluster->rival.cm, "the rival CM", &checks->rival_term);
+    look_at_cm(checks, cluster->third.cm, "the third CM", &checks->third_term);
     for (uint32_t i = 0; i < cluster->options.clients; i++)
         check_term(checks, cluster->clients[i].process.address,
                    session_config(cluster->clients[i].session), &checks->client_terms[i]);

@@ -26,6 +26,7 @@ static const struct {
      "data that may be incomplete, and no host without fences has lost power"},
     {"replicas_dropped", NULL, "a server came back without the data that it held"},
     {"commit_garbage", NULL, "commit versions that nobody wrote so"},
+    {"configuration_is_old", NULL, "what is stored is the newest that there was"},
     /* Epochs rise before they are used, so a start finds no entry of its own one. */
     {"recovered", " strange=0 ", "entries of an epoch that had not begun"},
     /* There are a million places, or 128 Ki clients. */
@@ -105,6 +106,8 @@ static bool is_provoked(const struct checks *checks, const char *node, const cha
     static const char *const EVENTS_OF_FLIPS[] = {"holes_filled", "pm_damaged", "replicas_dropped"};
     if (strcmp(event, "pm_full") == 0)
         return checks->load && load_may_fill(checks->load);
+    if (strcmp(event, "configuration_is_old") == 0)
+        return checks->cluster->went_back > 0;
     for (unsigned i = 0; i < sizeof EVENTS_OF_FLIPS / sizeof EVENTS_OF_FLIPS[0]; i++) {
         if (strcmp(event, EVENTS_OF_FLIPS[i]) == 0 && checks->flips)
             return true;

@@ -118,7 +118,7 @@ struct checks {
     uint32_t suspect_next;
 
     struct checks_server servers[SIM_MAX_SERVERS];
-    uint64_t client_terms[SIM_MAX_CLIENTS], cm_term, rival_term;
+    uint64_t client_terms[SIM_MAX_CLIENTS], cm_term, rival_term, third_term;
 
     struct checks_entry *entries;
     uint32_t entry_count, entry_room;

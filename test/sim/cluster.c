@@ -12,6 +12,7 @@
 
 #define CM_ADDRESS      "sim:cm"
 #define RIVAL_ADDRESS   "sim:rival"
+#define THIRD_ADDRESS   "sim:third"
 #define MANAGERS        CM_ADDRESS "," RIVAL_ADDRESS
 #define START_LIMIT_NS  (10 * NS_PER_S)
 #define SETTLE_NS       (200 * NS_PER_MS) /* for the servers to find each other */
@@ -88,6 +89,8 @@ static void init_processes(struct sim_cluster *cluster)
     init_process(cluster, &cluster->cm_process, &rates, &begins, CM_ADDRESS, 0);
     init_process(cluster, &cluster->rival.process, &rates, &begins, RIVAL_ADDRESS, 0);
     init_process(cluster, &cluster->rival.guest.process, &rates, &begins, "sim:guest", 0);
+    if (cluster->options.third)
+        init_process(cluster, &cluster->third.process, &rates, &begins, THIRD_ADDRESS, 0);
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         init_process(cluster, &cluster->servers[i].process, &rates, &begins, "sim:server-%u",
                      i + 1);
@@ -223,6 +226,7 @@ struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options
     struct sim_cluster *cluster = sim_cluster_begin(options);
     bool ready = sim_cluster_run(cluster, is_ready, cluster, START_LIMIT_NS);
     ASSERT(ready);
+    sim_cluster_start_third(cluster);
     sim_cluster_run_for(cluster, SETTLE_NS);
     return cluster;
 }
@@ -336,6 +340,15 @@ void sim_cluster_kill_rival(struct sim_cluster *cluster)
     end_cm(&rival->cm, &rival->fabric, &rival->coord);
     forget_stop(cluster, &rival->process);
     journal_note(cluster->options.journal, JOURNAL_FAULT, rival->process.name, "is killed");
+}
+
+void sim_cluster_kill_third(struct sim_cluster *cluster)
+{
+    struct sim_third *third = &cluster->third;
+    if (!third->cm)
+        return;
+    end_cm(&third->cm, &third->fabric, &third->coord);
+    journal_note(cluster->options.journal, JOURNAL_FAULT, third->process.name, "is killed");
 }
 
 uint32_t sim_client_id(const struct sim_client *client)
@@ -466,9 +479,17 @@ void sim_cluster_start_rival(struct sim_cluster *cluster)
     create_client(cluster, &rival->guest, RIVAL_ADDRESS);
 }
 
+void sim_cluster_start_third(struct sim_cluster *cluster)
+{
+    struct sim_third *third = &cluster->third;
+    if (cluster->options.third)
+        start_cm(cluster, THIRD_ADDRESS, &third->cm, &third->fabric, &third->coord,
+                 &third->reactor);
+}
+
 bool sim_cluster_is_down(const struct sim_cluster *cluster)
 {
-    bool up = cluster->cm || cluster->rival.cm;
+    bool up = cluster->cm || cluster->rival.cm || cluster->third.cm;
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         up |= cluster->servers[i].server != NULL;
     return !up;
@@ -503,12 +524,14 @@ void sim_cluster_crash(struct sim_cluster *cluster)
         sim_cluster_kill_server(cluster, i, NULL);
     sim_cluster_kill_cm(cluster);
     sim_cluster_kill_rival(cluster);
+    sim_cluster_kill_third(cluster);
 }
 
 void sim_cluster_restart(struct sim_cluster *cluster, bool rebooted)
 {
     ASSERT(sim_cluster_is_down(cluster));
     sim_cluster_start_cm(cluster);
+    sim_cluster_start_third(cluster);
     for (uint32_t i = 1; i <= cluster->options.servers; i++) {
         cluster->servers[i - 1].boots += rebooted;
         sim_cluster_start_server(cluster, i);

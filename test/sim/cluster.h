@@ -67,6 +67,7 @@ struct sim_cluster_options {
         goodbye_wait_ms; /* the manager's settings of these names, with leases */
     bool
         stranger; /* servers do not know the rival's address, but another one, at which there is nobody */
+    bool third; /* a third manager stands by, of which nobody knows */
     uint32_t
         heat_us; /* 0; a busy poll of a worker or digest role takes so long, so that shards move by
                          their load; up to 8 times as long at some servers for some seconds */
@@ -142,6 +143,15 @@ struct sim_rival {
     struct sim_client guest; /* "sim:guest" */
 };
 
+/* A third CM, from the start of the cluster to its end: nobody knows its address, so it is elected, and never named. */
+struct sim_third {
+    struct sim_process process; /* "sim:third" */
+    struct coord *coord;
+    struct fabric *fabric;
+    struct cm *cm; /* NULL: there is none */
+    struct reactor reactor;
+};
+
 /* A role that had work and slept: one that woke for nothing found it. Only the first of a run. */
 struct sim_sleeper {
     const char *process, *role; /* NULL: there was none */
@@ -163,7 +173,10 @@ struct sim_cluster {
     struct sim_process cm_process;
     struct reactor cm_reactor;
     struct sim_rival rival;
-    uint64_t starts;                            /* of processes: incarnations */
+    struct sim_third third;
+    uint64_t went_back;    /* how often the stored configuration was an old one again */
+    uint64_t back_version; /* of the registry's value, while it is one; 0: it is not */
+    uint64_t starts;       /* of processes: incarnations */
     struct sim_server servers[SIM_MAX_SERVERS]; /* server number n is at n - 1 */
     struct sim_client clients[SIM_MAX_CLIENTS];
     uint64_t until_ns;  /* the clock does not jump further, if it has not passed that: the caller of
@@ -223,6 +236,10 @@ void sim_cluster_start_cm(struct sim_cluster *cluster);
 /* A second CM stands for election, and ends, as by kill -9. */
 void sim_cluster_start_rival(struct sim_cluster *cluster);
 void sim_cluster_kill_rival(struct sim_cluster *cluster);
+
+/* Likewise the third one, if the options want it. */
+void sim_cluster_start_third(struct sim_cluster *cluster);
+void sim_cluster_kill_third(struct sim_cluster *cluster);
 
 /* The end of every server and CM that runs, at one moment, as by kill -9: what was on its way may have
  * arrived or not. What the coordination service and each PM hold stays. Sessions live on, and ask

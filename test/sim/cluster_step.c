@@ -23,8 +23,8 @@
 
 enum {
     MAX_POLLERS =
-        3 + SIM_MAX_CLIENTS + SIM_MAX_SERVERS * (1 + CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS),
-    MAX_REACTORS = 3 + SIM_MAX_CLIENTS + SIM_MAX_SERVERS * SIM_MAX_REACTORS,
+        4 + SIM_MAX_CLIENTS + SIM_MAX_SERVERS * (1 + CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS),
+    MAX_REACTORS = 4 + SIM_MAX_CLIENTS + SIM_MAX_SERVERS * SIM_MAX_REACTORS,
     MAX_BUSY_ROUNDS = 1000000, /* a busy loop that never lets the clock move is a defect */
 };
 
@@ -196,6 +196,8 @@ static void gather(struct sim_cluster *cluster, struct round *round)
             add_reactor(cluster, round, &rival->process, NULL, &rival->reactor);
         add_reactor(cluster, round, &rival->guest.process, NULL, &rival->guest.reactor);
     }
+    if (cluster->third.cm)
+        add_reactor(cluster, round, &cluster->third.process, NULL, &cluster->third.reactor);
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         add_server(cluster, &cluster->servers[i], round);
     for (uint32_t i = 0; i < cluster->options.clients; i++) {

@@ -63,6 +63,7 @@ static const char *const NAMES[NEMESIS_FAULTS] = {
     [NEMESIS_PLAN] = "plan",
     [NEMESIS_UNHEARD] = "unheard",
     [NEMESIS_LIMP] = "limp",
+    [NEMESIS_BACK] = "back",
     [NEMESIS_OFF] = "off",
 };
 
@@ -109,7 +110,7 @@ static void kill_server(struct nemesis *nemesis, uint32_t index, bool power)
     nemesis->counts.lost_words += loss.old;
 }
 
-static void kill_cm(struct nemesis *nemesis)
+void nemesis_kill_cm(struct nemesis *nemesis)
 {
     nemesis_end_of(nemesis, nemesis_cm(nemesis));
     sim_cluster_kill_cm(nemesis->cluster);
@@ -127,7 +128,7 @@ static void kill_all(struct nemesis *nemesis)
         kill_server(nemesis, i,
                     together || (may && nemesis_one_in(nemesis, nemesis->options.power_loss_in)));
     if (nemesis->cluster->cm && nemesis_one_in(nemesis, 2))
-        kill_cm(nemesis);
+        nemesis_kill_cm(nemesis);
 }
 
 /* N1: the others follow, at one moment or one by one; or N3. */
@@ -308,7 +309,7 @@ static bool begin_kill(struct nemesis *nemesis, enum nemesis_fault fault, uint32
     if (fault == NEMESIS_KILL_CM) {
         if (!nemesis->cluster->cm)
             return false;
-        kill_cm(nemesis);
+        nemesis_kill_cm(nemesis);
         return true;
     }
     if (!nemesis_is_up(nemesis, index))
@@ -512,6 +513,8 @@ void nemesis_step(struct nemesis *nemesis)
         nemesis->rose_ns = nemesis_now(nemesis);
     if (nemesis_replaces(nemesis))
         replace_removed(nemesis);
+    if (nemesis->options.weights[NEMESIS_BACK])
+        nemesis_back_step(nemesis);
     if (nemesis->spell_count > 0 || nemesis->rose_ns == WAKE_NEVER)
         nemesis->amiss_ns = nemesis_now(nemesis);
     nemesis->off_calm &= nemesis->spell_count == 0 && nemesis->cluster->cm;
@@ -590,5 +593,7 @@ struct nemesis *nemesis_create(struct sim_cluster *cluster, const struct nemesis
 
 void nemesis_destroy(struct nemesis *nemesis)
 {
+    free(nemesis->back.old);
+    free(nemesis->back.newest);
     free(nemesis);
 }

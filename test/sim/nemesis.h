@@ -30,6 +30,7 @@ enum nemesis_fault {
     NEMESIS_PLAN,  /* none: shards change primaries and replicas, as an operator wants */
     NEMESIS_UNHEARD, /* none: a server does not hear that a configuration is committed, and is to lead in the next */
     NEMESIS_LIMP, /* none: the CM, for long, while nothing else is amiss and a rival is there */
+    NEMESIS_BACK, /* the stored configuration is an old one for a while, as from a backup */
     NEMESIS_OFF, /* none: all are asked to stop, one after the other, and the last one loses its PM */
     NEMESIS_FAULTS,
 };
@@ -70,6 +71,7 @@ struct nemesis_counts {
     uint64_t stopped;      /* that were asked to, and whose place others took */
     uint64_t emptied;      /* PMs that were lost */
     uint64_t readdressed;  /* servers that came back elsewhere */
+    uint64_t refusers;     /* managers that ended as the stored configuration had gone back */
     uint64_t power_losses; /* of hosts on which something was not durable */
     uint64_t flips;        /* bits */
     uint64_t lost_fences;  /* of whose stores a power loss took something */

@@ -168,7 +168,8 @@ struct cluster_config *nemesis_stored_config(const struct nemesis *nemesis)
     const void *value;
     size_t bytes;
     struct cluster_config *config;
-    if (sim_registry_value(nemesis->cluster->registry, &value, &bytes) == 0 ||
+    if (nemesis->cluster->back_version ||
+        sim_registry_value(nemesis->cluster->registry, &value, &bytes) == 0 ||
         cluster_decode(value, bytes, &config))
         return NULL;
     return config;

@@ -187,6 +187,9 @@ static void spell_end(struct nemesis *nemesis, struct spell *spell)
         nemesis_end_of(nemesis, nemesis_rival(nemesis));
         sim_cluster_kill_rival(cluster);
         return;
+    case NEMESIS_BACK:
+        nemesis_back_end(nemesis);
+        return;
     default:
         ASSERT(false);
     }
@@ -588,6 +591,8 @@ bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
         return nemesis_plan(nemesis);
     case NEMESIS_LIMP:
         return nemesis_limp(nemesis);
+    case NEMESIS_BACK:
+        return nemesis_back(nemesis);
     default:
         return begin_coord(nemesis, fault);
     }

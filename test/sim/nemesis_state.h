@@ -33,6 +33,13 @@ struct nemesis_unheard {
     uint64_t end_ns;          /* at most */
 };
 
+/* nemesis_back: values of the registry, as they are stored. */
+struct nemesis_back {
+    void *old, *newest; /* a copy of some time ago, if there is one; what is to come back */
+    size_t old_bytes, newest_bytes;
+    uint64_t seen; /* the registry's version at the last look */
+};
+
 struct nemesis {
     struct sim_cluster *cluster;
     struct nemesis_options options;
@@ -54,6 +61,7 @@ struct nemesis {
     uint32_t mute;         /* server whose answers are lost until it adopts that; 0: none */
     uint64_t mute_end_ns;  /* at most */
     struct nemesis_unheard unheard;
+    struct nemesis_back back;
     bool spare[SIM_MAX_SERVERS];                   /* N4: of those that have ended */
     bool off, off_calm, off_awaited;               /* N5 */
     uint32_t last;                                 /* index of the server that ended last */
@@ -153,6 +161,14 @@ struct spell *nemesis_spell_begin(struct nemesis *nemesis, enum nemesis_fault fa
 /* NEMESIS_RIVAL; and a CM that limps while there is one. False if it cannot be now. */
 bool nemesis_rival_begins(struct nemesis *nemesis, uint64_t length_ns);
 bool nemesis_limp(struct nemesis *nemesis);
+
+/* The stored configuration goes back, if it can now; its end; and in each step: copies, and managers that have ended. */
+bool nemesis_back(struct nemesis *nemesis);
+void nemesis_back_end(struct nemesis *nemesis);
+void nemesis_back_step(struct nemesis *nemesis);
+
+/* And another starts. */
+void nemesis_kill_cm(struct nemesis *nemesis);
 
 /* Planned changes; false if there were none. */
 bool nemesis_plan(struct nemesis *nemesis);

@@ -23,13 +23,17 @@
 #define PATIENCE_NS   (30 * NS_PER_S) /* of clients whose connections are cut after the last fault */
 #define SAFETY_MOST   2 /* times as long as it should last, the safety phase may last */
 #define LAST_WORDS_NS (50 * NS_PER_MS) /* in which the last commit versions are told */
-#define QUIET_NS      (3 * NS_PER_S)   /* until what nobody asks for any more is given back */
+#define GONE_NS       (3 * NS_PER_S) /* and some leases: until a server that is gone has a successor */
+#define GONE_WRITE_NS (3 * NS_PER_S) /* one write of each client to each shard behind that */
+#define QUIET_NS      (3 * NS_PER_S) /* until what nobody asks for any more is given back */
 
 enum {
     OPERATIONS_MIN = 2000, /* less shows nothing */
     FAULTS_MIN = 5,
     BUSY_ROUNDS_MOST = 500000, /* in which the clock does not move */
-    MOST_LOSSES = 256,         /* of a shard in a run */
+    GONE_LEASES = 8,
+    GONE_ROUNDS = 2,
+    MOST_LOSSES = 256, /* of a shard in a run */
     STORY_LINES = 60,
     TAIL_LINES = 40,
 };
@@ -286,6 +290,43 @@ static void run_liveness(struct run *run)
     await_releases(run, end_ns);
 }
 
+/* --- a server that is gone --- */
+
+static bool is_named(const struct cluster_config *config, uint32_t server)
+{
+    bool named = !config;
+    for (uint32_t i = 0; config && i < config->shard_count; i++)
+        named |= shard_names(&config->shards[i], server);
+    return named;
+}
+
+/* Whatever it held: every shard takes puts soon, and goes on to. Half of those that come back have lost their PM, if nobody
+ * counts on it any more. */
+static void run_gone(struct run *run)
+{
+    const uint32_t server = run->swarm.gone;
+    struct sim_cluster *cluster = run->cluster;
+    enter(run, "gone");
+    sim_cluster_kill_server(cluster, server, NULL);
+    rest(run, GONE_NS + GONE_LEASES * run->swarm.cluster.lease_ms * NS_PER_MS);
+    for (unsigned i = 0; i < GONE_ROUNDS && !has_failed(run); i++) {
+        load_write_shards(run->load);
+        settle(run, cluster->clock.now_ns + GONE_WRITE_NS);
+        rest(run, NS_PER_S);
+    }
+    if (has_failed(run))
+        return;
+    run->out->counts.gone++;
+    if (run->options->seed % 2 && !is_named(sim_cluster_config(cluster), server))
+        sim_cluster_empty_server(cluster, server);
+    sim_cluster_start_server(cluster, server);
+    const uint64_t end_ns = cluster->clock.now_ns + LIVENESS_NS;
+    compare_replicas(run, end_ns);
+    compare_commits(run, end_ns);
+    await_space(run, end_ns);
+    await_releases(run, end_ns);
+}
+
 /* --- the verdict --- */
 
 static void judge_key(struct run *run, uint32_t key, const struct history_op *ops, size_t count)
@@ -354,11 +395,15 @@ static void delete_all(struct run *run)
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
     if (has_failed(run))
         return;
-    sim_cluster_crash(run->cluster);
-    sim_cluster_restart(run->cluster, false);
+    if (!run->swarm.living) {
+        sim_cluster_crash(run->cluster);
+        sim_cluster_restart(run->cluster, false);
+    }
     const uint64_t end_ns = run->cluster->clock.now_ns + LIVENESS_NS;
     compare_replicas(run, end_ns);
-    while (!has_failed(run) && checks_tombstones(run->checks) > 0) {
+    await_space(run, end_ns);
+    /* Of those that run some tombstones stay, in segments that are open. */
+    while (!has_failed(run) && !run->swarm.living && checks_tombstones(run->checks) > 0) {
         if (run->cluster->clock.now_ns >= end_ns)
             fail(run, FAILURE_LIVENESS, "C5", "tombstones do not go");
         else
@@ -406,6 +451,7 @@ static void run_verdict(struct run *run)
     compare_commits(run, run->cluster->clock.now_ns + LIVENESS_NS);
     if (!has_failed(run))
         checks_leftovers(run->checks);
+    run->out->counts.living += run->swarm.living || !run->swarm.load.may_fill;
     ASSERT(has_failed(run) || shows_something(run));
 }
 
@@ -471,6 +517,9 @@ static void sum_up(struct run *run)
     counts->promoted = checks_counts(run->checks).promoted;
     counts->refilled = checks_counts(run->checks).refilled;
     counts->split_off = checks_counts(run->checks).split_off;
+    counts->went_back = run->cluster->went_back;
+    counts->thirds = run->swarm.cluster.third;
+    counts->unequal = run->swarm.cluster.last_pm_bytes > 0;
     take_counts_of_sites(run);
     for (uint32_t i = 0; i < run->swarm.cluster.servers; i++)
         journal_mix(run->journal, &run->cluster->servers[i].pm->trace, sizeof(uint64_t));
@@ -512,6 +561,8 @@ void run_seed(const struct run_options *options, struct run_result *out)
     run_safety(&run);
     if (!has_failed(&run))
         run_liveness(&run);
+    if (!has_failed(&run) && run.swarm.gone)
+        run_gone(&run);
     if (!has_failed(&run))
         run_verdict(&run);
     sum_up(&run);

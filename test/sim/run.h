@@ -3,6 +3,7 @@
  *  SAFETY    clients work, faults come; the checkers look after every round
  *  LIVENESS  faults end; within LIVENESS_NS every operation has its answer and every shard all its
  *            replicas, which hold the same
+ *  GONE      in some runs with leases: a server is gone for good, and every shard takes puts; then it comes back
  *  VERDICT   every key is read once more, some are written, then all while connections break: everything has its
  *            answer; the last commit versions are cut off on their way; the history of each key must be
  *            linearizable; nothing is left over
@@ -49,6 +50,11 @@ struct run_counts {
     uint64_t promoted;        /* shards that got another primary, of those before */
     uint64_t refilled;        /* replicas that filled and became full */
     uint64_t split_off;       /* shards, from others */
+    uint64_t living;          /* runs that end without a restart of all */
+    uint64_t gone;            /* servers that ended for good, for some seconds of writes */
+    uint64_t went_back;       /* times the stored configuration was an old one */
+    uint64_t thirds;          /* runs with a manager that nobody knows */
+    uint64_t unequal;         /* runs with memories of two sizes */
     uint64_t mutant;          /* times the mutant's place was reached */
     struct nemesis_counts nemesis;
     struct sim_network_counts network;

@@ -68,6 +68,12 @@ static void add(struct run_counts *sum, const struct run_counts *more)
     sum->nemesis.emptied += more->nemesis.emptied;
     sum->nemesis.readdressed += more->nemesis.readdressed;
     sum->mutant += more->mutant;
+    sum->living += more->living;
+    sum->gone += more->gone;
+    sum->went_back += more->went_back;
+    sum->thirds += more->thirds;
+    sum->unequal += more->unequal;
+    sum->nemesis.refusers += more->nemesis.refusers;
     for (unsigned i = 0; i < NEMESIS_FAULTS; i++)
         sum->nemesis.injected[i] += more->nemesis.injected[i];
     sum->nemesis.faults += more->nemesis.faults;
@@ -199,7 +205,10 @@ static void tell_sum(const struct seeds *seeds)
            " shards got another primary, %" PRIu64 " replicas filled, %" PRIu64
            " shards split off, %" PRIu64 " servers removed while they ran, %" PRIu64
            " asked to stop, %" PRIu64 " planned changes, %" PRIu64 " PMs lost, %" PRIu64
-           " new addresses; %" PRIu64 " rounds; %.0f simulated seconds, %.1f in a wall "
+           " new addresses, %" PRIu64 " servers gone for good, %" PRIu64
+           " configurations went back, %" PRIu64 " managers ended of that; %" PRIu64
+           " runs with a third manager, %" PRIu64 " with a small server, %" PRIu64
+           " ended without a restart; %" PRIu64 " rounds; %.0f simulated seconds, %.1f in a wall "
            "second; trace hash %016" PRIx64 "\n",
            seeds->done, seeds->failures, sum->operations, sum->unknown, sum->rejected,
            sum->nemesis.faults, sum->nemesis.crashes, sum->nemesis.partitions,
@@ -207,8 +216,9 @@ static void tell_sum(const struct seeds *seeds)
            sum->nemesis.lost_fences, sum->losses, sum->turned_back, sum->fault_sites, sum->splits,
            sum->longs, sum->joined, sum->cleaned, sum->tombstones, sum->from_checkpoint,
            sum->promoted, sum->refilled, sum->split_off, sum->nemesis.removed, sum->nemesis.stopped,
-           sum->nemesis.planned, sum->nemesis.emptied, sum->nemesis.readdressed, sum->rounds,
-           simulated_s, simulated_s / took_s, hash);
+           sum->nemesis.planned, sum->nemesis.emptied, sum->nemesis.readdressed, sum->gone,
+           sum->went_back, sum->nemesis.refusers, sum->thirds, sum->unequal, sum->living,
+           sum->rounds, simulated_s, simulated_s / took_s, hash);
     if (seeds->options->mutant != MUTANT_COUNT)
         printf("the mutant's place was reached %" PRIu64 " times\n", sum->mutant);
 }

@@ -16,6 +16,7 @@ enum {
     READER_DEPTH = 64,
     LONGER = 6, /* leases: so long a fault may last at least */
     MOST_LIMPING_MS = 250,
+    TABLES_BYTES = 11 << 20, /* the replica table has 4 MiB and the configuration 1 MiB, twice */
 };
 
 /* --- drawing --- */
@@ -392,6 +393,15 @@ static void draw_limp(uint64_t seed, struct swarm *out)
         out->nemesis.weights[NEMESIS_LIMP] = between32(&random, 8, 24);
 }
 
+/* One more that nobody knows; and what they have stored goes back. */
+static void draw_managers(uint64_t seed, struct swarm *out)
+{
+    struct random random;
+    random_init(&random, seed ^ 0x3a4a6); /* likewise */
+    out->cluster.third = chance(&random, 40);
+    out->nemesis.weights[NEMESIS_BACK] = chance(&random, 40) ? between32(&random, 16, 40) : 0;
+}
+
 /* No shard falls to one while another one said goodbye just before. */
 static void draw_off(uint64_t seed, struct swarm *out)
 {
@@ -401,6 +411,17 @@ static void draw_off(uint64_t seed, struct swarm *out)
         return;
     out->nemesis.weights[NEMESIS_OFF] = between32(&random, 8, 24);
     out->cluster.replicas = 3;
+}
+
+/* Behind the last fault: with leases a server is gone for good, or the stored configuration was an old one before. */
+static void draw_ends(uint64_t seed, struct swarm *out)
+{
+    struct random random;
+    random_init(&random, seed ^ 0x90e); /* likewise */
+    const bool living = chance(&random, 50), gone = chance(&random, 40);
+    const uint32_t server = between32(&random, 1, out->cluster.servers);
+    out->living = living;
+    out->gone = gone && out->cluster.lease_ms ? server : 0;
 }
 
 /* Not where a power loss takes what it likes, nor where bits flip: what becomes of a replica that is damaged is not drawn
@@ -425,6 +446,7 @@ static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
     draw_unheard(seed, out);
     draw_limp(seed, out);
     draw_off(seed, out);
+    draw_managers(seed, out);
     out->cluster.heat_us = perhaps(&random, 50, 50, 5);
     out->load.readers = out->cluster.clients / 2;
     /* A reader asks on while the server that it asks stands still. */
@@ -519,8 +541,20 @@ static uint64_t pm_bytes_for(struct random *random, const struct swarm *swarm)
     const uint64_t segments =
         reserve_for(&swarm->cluster) +
         (swarm->load.may_fill ? segments_for_live(random, swarm) : segments_for_all(swarm));
-    /* The replica table has 4 MiB and the configuration 1 MiB, twice. */
-    return segments * swarm->segment_bytes + (11 << 20);
+    return segments * swarm->segment_bytes + TABLES_BYTES;
+}
+
+/* All but one have more memory than what all keys need: a filling is to look for space. */
+static void draw_sizes(uint64_t seed, struct swarm *out)
+{
+    struct random random;
+    random_init(&random, seed ^ 0x512e5); /* likewise */
+    const bool unequal = chance(&random, 40);
+    const uint32_t times = between32(&random, 1, 2);
+    if (!unequal || !out->cluster.lease_ms || !out->load.may_fill)
+        return;
+    out->cluster.last_pm_bytes = out->cluster.pm_bytes;
+    out->cluster.pm_bytes += times * (out->cluster.pm_bytes - TABLES_BYTES);
 }
 
 void swarm_draw(uint64_t seed, uint32_t failovers, struct swarm *out)
@@ -551,6 +585,8 @@ void swarm_draw(uint64_t seed, uint32_t failovers, struct swarm *out)
     choose_segments(out);
     draw_messages(seed, out);
     out->cluster.pm_bytes = pm_bytes_for(&random, out);
+    draw_sizes(seed, out);
+    draw_ends(seed, out);
     /* What a host has lost of a replica row, or brings back of a segment, takes from what was told, and done, about
      * tombstones: that is a loss, if every host has lost something or may have; the checkers know only of what was. */
     out->tombstones_ns = is_lossy(out)        ? 3600 * NS_PER_S

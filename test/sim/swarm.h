@@ -18,6 +18,8 @@ struct swarm {
     struct load_options load;
     struct nemesis_options nemesis;
     struct sim_fault_options faults;
+    bool living;            /* nobody starts anew before the last checks */
+    uint32_t gone;          /* the server that ends for good once all faults are over; 0: none */
     uint64_t safety_ns;     /* how long the safety phase lasts at least */
     uint64_t keep_ns;       /* CLIENTS_KEEP_NS of the run */
     uint64_t tombstones_ns; /* TOMBSTONES_MIN_NS of the run */

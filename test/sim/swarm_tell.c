@@ -34,10 +34,11 @@ void swarm_tell(const struct swarm *swarm, FILE *out)
     fprintf(out,
             "segment_bytes=%u chunk_buckets=%u message_bytes=%u fill_rate=%lu safety_ms=%lu "
             "keep_ms=%lu tombstones_ms=%lu "
-            "checkpoint_ms=%lu",
+            "checkpoint_ms=%lu living=%d gone=%u third=%d last_pm_bytes=%lu",
             swarm->segment_bytes, swarm->chunk_buckets, swarm->message_bytes,
             swarm->cluster.fill_rate, swarm->safety_ns / NS_PER_MS, swarm->keep_ns / NS_PER_MS,
-            swarm->tombstones_ns / NS_PER_MS, swarm->checkpoint_ns / NS_PER_MS);
+            swarm->tombstones_ns / NS_PER_MS, swarm->checkpoint_ns / NS_PER_MS, swarm->living,
+            swarm->gone, swarm->cluster.third, swarm->cluster.last_pm_bytes);
     tell_cluster(&swarm->cluster, out);
     fprintf(out,
             " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u key_bytes=%u value_bytes=%u "

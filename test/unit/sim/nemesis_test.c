@@ -130,6 +130,51 @@ TEST(each_fault_comes_and_goes_and_leaves_a_cluster_that_works)
     }
 }
 
+/* A server ends now and then, or there was never an older configuration. */
+static void open_back_stage(void)
+{
+    struct nemesis_options options = all_faults(7);
+    memset(options.weights, 0, sizeof options.weights);
+    options.weights[NEMESIS_BACK] = 4;
+    options.weights[NEMESIS_KILL_ONE] = 1;
+    options.lease_ns = 100 * NS_PER_MS;
+    open_stage(7, PM_FENCE, &options);
+}
+
+/* Nobody stores anything behind the old one (C7), and what acted on it ends. */
+TEST(a_stored_configuration_that_goes_back_ends_managers_and_all_goes_on_once_it_is_the_newest)
+{
+    open_back_stage();
+    checks_stage_run_for(&stage, 20 * NS_PER_S);
+    checks_stage_expect(&stage, NULL);
+    struct nemesis_counts counts = nemesis_counts(stage.nemesis);
+    assert_in_range(counts.injected[NEMESIS_BACK], 2, 100);
+    assert_int_equal(counts.injected[NEMESIS_BACK], stage.cluster->went_back);
+    assert_true(counts.refusers > 0);
+    heal();
+    assert_int_equal(stage.cluster->back_version, 0);
+    work_on();
+    close_stage();
+}
+
+TEST(what_is_stored_behind_an_old_configuration_is_found)
+{
+    open_back_stage();
+    for (uint32_t i = 0; i < 20000 && !stage.cluster->back_version; i++)
+        checks_stage_run_for(&stage, NS_PER_MS);
+    assert_int_not_equal(stage.cluster->back_version, 0);
+    const void *value;
+    size_t bytes;
+    sim_registry_value(stage.cluster->registry, &value, &bytes);
+    void *copy = malloc(bytes);
+    assert_non_null(copy);
+    memcpy(copy, value, bytes);
+    sim_registry_store(stage.cluster->registry, copy, bytes);
+    checks_stage_rounds(&stage, 1);
+    checks_stage_expect(&stage, "C7");
+    close_stage();
+}
+
 TEST(where_hosts_lose_power_together_none_does_so_alone)
 {
     struct nemesis_options options = all_faults(3);

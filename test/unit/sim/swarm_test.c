@@ -68,4 +68,29 @@ TEST(each_fault_and_site_is_in_some_runs_and_not_in_others)
         assert_in_range(sites[i], SEEDS / 10, SEEDS * 9 / 10);
 }
 
+TEST(runs_with_leases_differ_in_how_they_end_and_in_what_they_have)
+{
+    unsigned living = 0, gone = 0, third = 0, unequal = 0, back = 0, leases = 0;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        struct swarm swarm;
+        swarm_draw(seed, 100, &swarm);
+        const bool has = swarm.cluster.lease_ms > 0;
+        leases += has;
+        living += swarm.living;
+        gone += swarm.gone > 0;
+        third += swarm.cluster.third;
+        unequal += swarm.cluster.last_pm_bytes > 0;
+        back += swarm.nemesis.weights[NEMESIS_BACK] > 0;
+        assert_in_range(swarm.gone, 0, swarm.cluster.servers);
+        assert_true(has || (!swarm.gone && !swarm.cluster.third && !swarm.cluster.last_pm_bytes));
+        assert_true(swarm.cluster.last_pm_bytes < swarm.cluster.pm_bytes);
+    }
+    print_message("# %u %u %u %u %u %u\n", leases, living, gone, third, unequal, back);
+    assert_in_range(living, SEEDS / 3, SEEDS * 2 / 3);
+    assert_in_range(gone, leases / 4, leases / 2);
+    assert_in_range(third, leases / 4, leases / 2);
+    assert_in_range(unequal, leases / 10, leases / 2);
+    assert_in_range(back, leases / 4, leases / 2);
+}
+
 UNIT_MAIN(NULL, NULL)
