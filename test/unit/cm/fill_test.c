@@ -322,6 +322,26 @@ TEST(one_full_backup_at_a_time_leaves_a_full_server_where_two_others_have_all)
     cluster_release(config);
 }
 
+/* No time goes by with fewer replicas than there is space for. */
+TEST(another_server_with_room_fills_in_the_place_of_a_full_one_in_the_same_change)
+{
+    for (uint64_t room = 100; room <= 101; room++) {
+        struct cluster_config *old = config_by_hand(4, SHARDS, 3);
+        for (uint32_t i = 0; i < SHARDS; i++) {
+            old->shards[i].primary = 1;
+            old->shards[i].backup_count = 2;
+            old->shards[i].backups[0] = 2;
+            old->shards[i].backups[1] = 3;
+        }
+        uint32_t lacking;
+        struct cluster_config *config =
+            after_space(cluster_finished(old), (const uint64_t[]){0, 500, 0, 500, room}, 1 << 2,
+                        1 << 2, &lacking);
+        assert_row(config, 0, 8, 3, room > 100 ? 4 : 0);
+        cluster_release(config);
+    }
+}
+
 TEST(replicas_beyond_those_wanted_leave_the_newest_first)
 {
     struct cluster_config *old =
