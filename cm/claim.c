@@ -4,7 +4,7 @@
 #include "cm/lease.h"
 #include "common/cluster/managers.h"
 
-enum { CLAIM_GONE_LEASES = 2, MOST_DOUBLINGS = 6 };
+enum { CLAIM_GONE_LEASES = 2, MOST_DOUBLINGS = 8 };
 
 static void forget_words(struct claim *claim)
 {
@@ -37,12 +37,13 @@ static bool speaks_for(const struct cluster_config *config, const struct cm_join
                             (join->data_cluster == 0 && cluster_is_unwritten(config)));
 }
 
-/* claim-4. Up to a quarter of the longest lease for the first try, twice as much for the second and so on. */
+/* claim-4. Up to a sixteenth of the longest lease for the first try, twice as much for the second and so on: of two that try at
+ * once only one is stored, and nothing is lost but the other one's try. */
 static uint64_t extra_ns(const struct claim *claim, uint64_t longest_ns, uint64_t incarnation)
 {
     const uint64_t drawn = (incarnation + claim->tries) * UINT64_C(0x9e3779b97f4a7c15) >> 44;
     const uint32_t doublings = claim->tries < MOST_DOUBLINGS ? claim->tries : MOST_DOUBLINGS;
-    return ((longest_ns << doublings) >> 22) * drawn;
+    return ((longest_ns << doublings) >> 24) * drawn;
 }
 
 bool claim_told(struct claim *claim, const struct cluster_config *config, uint64_t incarnation,

@@ -12,6 +12,8 @@
  *  J3  What was granted before holds until its end: a new manager waits for that.
  *  J9  A member that had no grant for six leases at one manager goes on to the next, whatever it hears there; one that was just
  *      named has before that what it may need. There it says how long it has been without (cm/claim.h).
+ *  J10 Who was not granted one asks again soon: a new manager, and one that waited for a member, needs a sign of everybody,
+ *      brought back, before it grants anybody any.
  *  J8  A server that is asked to stop serves on until its last lease is over, and renews it no more. Then it says that it
  *      leaves: the manager need not wait to find it silent, and its backups take over as in a failover. It backs shards until
  *      it is removed: so nobody waits for it. It ends when it is removed, or nobody is there to do that, or in time; and at once
@@ -21,7 +23,13 @@
 #include "common/base/log.h"
 #include "server/control/control_state.h"
 
-enum { LEASE_PARTS = 16, LEASE_PARTS_HERE = 13, LEASE_RENEW = 4, LEASES_TO_LEAVE = 4 };
+enum {
+    LEASE_PARTS = 16,
+    LEASE_PARTS_HERE = 13,
+    LEASE_RENEW = 4,
+    LEASE_RENEW_SOON = 16,
+    LEASES_TO_LEAVE = 4
+};
 
 static uint64_t lease_length_ns(const struct cluster_config *config)
 {
@@ -193,8 +201,11 @@ void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseI
     const struct cluster_config *config = control_config_known(control);
     if (!config || is->manager != config->manager) /* J2 */
         return;
+    const uint64_t soon_ns = lease_length_ns(config) / LEASE_RENEW_SOON;
     lease->manager = is->manager;
     lease->manager_ns = is->manager_ns;
+    if (!is->granted && control->now_ns + soon_ns < lease->renew_ns) /* J10 */
+        lease->renew_ns = control->now_ns + soon_ns;
     if (is->granted && lease->left && tag - lease->left_tag < LEASE_RENEWALS) /* J8 */
         server_end(control->common);
     if (!is->granted || lease->leaves_ns || lease->tag - tag >= LEASE_RENEWALS)

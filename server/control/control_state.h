@@ -52,7 +52,7 @@ struct control_link {
 };
 
 /* Renewals whose answers count: more than are sent in the length of a lease. */
-enum { LEASE_RENEWALS = 8 };
+enum { LEASE_RENEWALS = 32 };
 
 struct lease {
     uint32_t tag;                     /* of the last renewal */
