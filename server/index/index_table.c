@@ -3,9 +3,9 @@
  * and go back to a list of spare ones, never to the allocator.
  *
  * Invariants:
- *  T1 A chunk, once allocated, keeps its address until the table ends.
- *  T2 A spare bucket has no items, and its link has the mark INDEX_LINK_SPARE.
- *  T3 `bytes` counts all memory the table holds, and does not exceed the limit set before.
+ *  table-1 A chunk, once allocated, keeps its address until the table ends.
+ *  table-2 A spare bucket has no items, and its link has the mark INDEX_LINK_SPARE.
+ *  table-3 `bytes` counts all memory the table holds, and does not exceed the limit set before.
  */
 #include "server/index/index_table.h"
 
@@ -21,7 +21,7 @@ static void *memory_take(struct index_table *table, size_t bytes)
 {
     uint64_t held = atomic_load_explicit(&table->bytes, memory_order_relaxed);
     if (held + bytes > table->limit_bytes)
-        return NULL; /* T3 */
+        return NULL; /* table-3 */
     void *memory = aligned_alloc(_Alignof(struct index_bucket), bytes);
     if (!memory)
         return NULL;
@@ -78,7 +78,7 @@ bool index_table_reserve(struct index_table *table, uint64_t number)
 static void spare_push(struct index_table *table, struct index_bucket *bucket)
 {
     uint64_t link = (uint64_t)(uintptr_t)table->spare | INDEX_LINK_SPARE;
-    atomic_store_explicit(&bucket->link, link, memory_order_release); /* T2 */
+    atomic_store_explicit(&bucket->link, link, memory_order_release); /* table-2 */
     table->spare = bucket;
     table->spares++;
 }
@@ -103,7 +103,7 @@ struct index_bucket *index_table_take(struct index_table *table)
     struct index_bucket *bucket = table->spare;
     ASSERT(bucket && table->spares > 0);
     uint64_t link = atomic_load_explicit(&bucket->link, memory_order_relaxed);
-    ASSERT(link & INDEX_LINK_SPARE); /* T2 */
+    ASSERT(link & INDEX_LINK_SPARE); /* table-2 */
     table->spare = (struct index_bucket *)(uintptr_t)(link & ~(uint64_t)INDEX_LINK_SPARE);
     table->spares--;
     atomic_store_explicit(&bucket->link, 0, memory_order_release);

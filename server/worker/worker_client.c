@@ -9,8 +9,8 @@
  *  W10 A client that has records in a shard of this worker has an entry in `known`, so that it is
  *      forgotten when it has had no connection for CLIENTS_KEEP_NS.
  *  W15 Where logins are required a client has its entry, and ends an older connection, once it has logged in as the user to whom
- *      a manager gave its id: it shows the ticket (login.h). Before that none of its requests is taken (W14).
- *  W14 What a client may do is what the newest configuration that the worker has says of the user who has logged in on its
+ *      a manager gave its id: it shows the ticket (login.h). Before that none of its requests is taken (W16).
+ *  W16 What a client may do is what the newest configuration that the worker has says of the user who has logged in on its
  *      connection: `user` and `limited` are set anew with each that has other users.
  */
 #include "server/worker/worker_client.h"
@@ -32,7 +32,7 @@ void worker_client_free(struct client_link *client)
     free(client);
 }
 
-/* W14 */
+/* W16 */
 static void set_limits(const struct worker *worker, struct client_link *client)
 {
     const struct user *user = login_user(client->login, worker->users);

@@ -1,7 +1,7 @@
 /* mlx5_command.c - see mlx5_command.h. Every place comes from the table in mlx5_layout.h.
  *
- *  I1  A command's bytes are all written: what no field names is 0, as the manual wants of reserved bits.
- *  I2  A value that its field cannot hold is a mistake of the caller, never cut.
+ *  command-1 A command's bytes are all written: what no field names is 0, as the manual wants of reserved bits.
+ *  command-2 A value that its field cannot hold is a mistake of the caller, never cut.
  */
 #include "common/fabric/mlx5/mlx5_command.h"
 
@@ -53,7 +53,7 @@ static void put(uint8_t *bytes, uint32_t at, uint32_t bits, uint64_t value)
         return;
     }
     ASSERT(bits >= 1 && bits <= 32 && at % 32 + bits <= 32);
-    ASSERT(value >> bits == 0); /* I2 */
+    ASSERT(value >> bits == 0); /* command-2 */
     uint32_t word, shift = 32 - bits - at % 32;
     memcpy(&word, bytes + at / 32 * 4, sizeof word);
     uint32_t mask = (uint32_t)((UINT64_C(1) << bits) - 1) << shift;
