@@ -22,11 +22,6 @@ void claim_follow(struct claim *claim, const struct cluster_config *config, uint
     claim->manager_ns = now_ns;
 }
 
-static uint64_t latest(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* claim-2 */
 static bool speaks_for(const struct cluster_config *config, const struct cm_join *join)
 {
@@ -64,8 +59,8 @@ bool claim_told(struct claim *claim, const struct cluster_config *config, uint64
     const uint64_t needs_ns =
         join->nobody_leads ? MANAGERS_STORE_NS : managers_takeover_ns(longest_ns);
     if (claim->changed)
-        since_ns = latest(since_ns, claim->manager_ns + needs_ns);
-    since_ns = latest(since_ns, claim->try_ns);
+        since_ns = clock_latest(since_ns, claim->manager_ns + needs_ns);
+    since_ns = clock_latest(since_ns, claim->try_ns);
     *word = (struct claim_word){
         .told_ns = now_ns, .due_ns = since_ns + wait_ns + extra_ns(claim, longest_ns, incarnation)};
     return true;

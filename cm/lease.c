@@ -28,11 +28,6 @@ uint64_t lease_longest_ns(uint64_t lease_ns)
     return lease_ns + (lease_ns >> 8) + NS_PER_MS;
 }
 
-static uint64_t latest(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 static struct lease *find(struct lease *entries, uint32_t count, uint32_t server)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -61,8 +56,8 @@ static void let_go(struct leases *leases, const struct cluster_config *config)
         if (stays(config, lease))
             continue;
         if (lease->granted_ns)
-            leases->over_ns =
-                latest(leases->over_ns, lease->granted_ns + lease_longest_ns(leases->lease_ns));
+            leases->over_ns = clock_latest(leases->over_ns,
+                                           lease->granted_ns + lease_longest_ns(leases->lease_ns));
         if (lease->present_ns && (!leases->begun_ns || lease->present_ns < leases->begun_ns))
             leases->begun_ns = lease->present_ns;
     }
@@ -143,7 +138,7 @@ static bool others_are_steady(const struct leases *leases, const struct lease *l
         if (other == lease || other->joins || !leases_renews(leases, other, now_ns))
             continue;
         *any = true;
-        all = other->present_ns >= latest(other->steady_ns, since_ns) + leases->lease_ns;
+        all = other->present_ns >= clock_latest(other->steady_ns, since_ns) + leases->lease_ns;
     }
     return all;
 }
@@ -153,12 +148,13 @@ static void note_spell(struct leases *leases, struct lease *lease, uint64_t now_
     bool any;
     bool lapsed = false;
     if (lease->present_ns && !lease->left)
-        lapsed = others_are_steady(leases, lease, latest(lease->present_ns, leases->watched_ns),
-                                   now_ns, &any) &&
-                 any;
+        lapsed =
+            others_are_steady(leases, lease, clock_latest(lease->present_ns, leases->watched_ns),
+                              now_ns, &any) &&
+            any;
     if (lapsed && !lease->lapsed) {
         struct lease_past *past = &leases->past[lease->server];
-        const bool well = now_ns - latest(past->spell_ns, lease->since_ns) >=
+        const bool well = now_ns - clock_latest(past->spell_ns, lease->since_ns) >=
                           LEASE_STEADY_AFTER * leases->lease_ns;
         past->spells = well ? 1 : past->spells + 1;
         past->spell_ns = now_ns;
@@ -247,9 +243,9 @@ void leases_serves(struct lease *lease, uint64_t now_ns)
 /* From then on there was no sign of it for too long, if nothing comes. */
 static uint64_t no_word_at(const struct leases *leases, const struct lease *lease)
 {
-    const uint64_t watched_ns = latest(lease->since_ns, leases->watched_ns);
+    const uint64_t watched_ns = clock_latest(lease->since_ns, leases->watched_ns);
     if (lease->present_ns)
-        return latest(lease->present_ns, watched_ns) + LEASE_SILENT_AFTER * leases->lease_ns;
+        return clock_latest(lease->present_ns, watched_ns) + LEASE_SILENT_AFTER * leases->lease_ns;
     return watched_ns + lease_first_word_ns(leases->lease_ns);
 }
 
@@ -258,7 +254,8 @@ static uint64_t late_at(const struct leases *leases, const struct lease *lease)
 {
     if (!lease->serves || !lease->behind_ns)
         return UINT64_MAX;
-    return latest(lease->behind_ns, leases->watched_ns) + LEASE_ADOPTS_WITHIN * leases->lease_ns;
+    return clock_latest(lease->behind_ns, leases->watched_ns) +
+           LEASE_ADOPTS_WITHIN * leases->lease_ns;
 }
 
 static uint64_t silent_at(const struct leases *leases, const struct lease *lease)
@@ -291,7 +288,8 @@ enum lease_presence leases_presence(const struct leases *leases, const struct le
                unsteady = leases->past[lease->server].spells > LEASE_SPELLS; /* L5 */
     const uint64_t since_ns = lease->left || renews ? 0 : lease->present_ns,
                    silent_ns = silent_at(leases, lease),
-                   gone_ns = lease->left ? latest(lease->present_ns, lease->since_ns) : silent_ns;
+                   gone_ns =
+                       lease->left ? clock_latest(lease->present_ns, lease->since_ns) : silent_ns;
     bool any;
     if ((now_ns >= silent_ns || (lease->lapsed && unsteady && !renews)) &&
         (others_are_steady(leases, lease, since_ns, now_ns, &any) ||
@@ -315,8 +313,8 @@ uint64_t leases_commit_at(const struct leases *leases)
     if (!leases->managing || leases->committed == leases->term)
         return 0;
     const uint64_t two_ns = 2 * lease_longest_ns(leases->lease_ns);
-    uint64_t at =
-        leases->committed ? leases->over_ns : latest(leases->over_ns, leases->first_ns + two_ns);
+    uint64_t at = leases->committed ? leases->over_ns
+                                    : clock_latest(leases->over_ns, leases->first_ns + two_ns);
     for (uint32_t i = 0; i < leases->count; i++) {
         const struct lease *lease = &leases->entries[i];
         if (lease->joins)
@@ -324,9 +322,9 @@ uint64_t leases_commit_at(const struct leases *leases)
         if (lease->adopted < leases->term || !lease->answered_ns)
             return UINT64_MAX;
         if (!leases->committed || lease->returns)
-            at = latest(at, lease->answered_ns + two_ns);
+            at = clock_latest(at, lease->answered_ns + two_ns);
     }
-    return latest(at, 1);
+    return clock_latest(at, 1);
 }
 
 bool leases_is_committed(const struct leases *leases)

@@ -30,8 +30,8 @@ static bool has_waited(const struct cm_state *state)
 {
     if (!state->config || !state->config->lease_ms || state->registered.count == 0)
         return false;
-    const uint64_t came_ns = registrations_since(&state->registered),
-                   since_ns = came_ns > state->ended_ns ? came_ns : state->ended_ns;
+    const uint64_t since_ns =
+        clock_latest(registrations_since(&state->registered), state->ended_ns);
     return state->now_ns - since_ns >= state->options.start_wait_ms * NS_PER_MS;
 }
 

@@ -20,6 +20,11 @@ static inline uint64_t clock_now_ns(struct clock *clock)
     return clock->now_ns(clock);
 }
 
+static inline uint64_t clock_latest(uint64_t a_ns, uint64_t b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
 /* The host's clock (CLOCK_BOOTTIME). Static; any thread. */
 struct clock *clock_system(void);
 

@@ -295,9 +295,7 @@ static void leave_useless_cm(struct control *control, uint64_t *wake_ns)
     }
     const struct cluster_config *config = control_config_known(control);
     const uint64_t leases_ns = config ? CONTROL_CM_SILENT_LEASES * config->lease_ms * NS_PER_MS : 0;
-    const uint64_t silent_ns =
-        control->cm_heard_ns +
-        (leases_ns > CONTROL_CM_SILENT_NS ? leases_ns : CONTROL_CM_SILENT_NS);
+    const uint64_t silent_ns = control->cm_heard_ns + clock_latest(leases_ns, CONTROL_CM_SILENT_NS);
     const uint64_t patience_ns = control_lease_patience_ns(control);
     if (control->now_ns < silent_ns && control->now_ns < patience_ns) {
         wake_at(wake_ns, silent_ns < patience_ns ? silent_ns : patience_ns);

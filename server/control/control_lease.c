@@ -23,13 +23,7 @@
 #include "common/base/log.h"
 #include "server/control/control_state.h"
 
-enum {
-    LEASE_PARTS = 16,
-    LEASE_PARTS_HERE = 13,
-    LEASE_RENEW = 4,
-    LEASE_RENEW_SOON = 16,
-    LEASES_TO_LEAVE = 4
-};
+enum { LEASE_PARTS = 16, LEASE_PARTS_HERE = 13, LEASE_RENEW = 4, LEASES_TO_LEAVE = 4 };
 
 static uint64_t lease_length_ns(const struct cluster_config *config)
 {
@@ -163,15 +157,10 @@ void control_lease_poll(struct control *control, uint64_t *wake_ns)
     wake_at(wake_ns, control->lease.renew_ns);
 }
 
-static uint64_t latest(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 uint64_t control_lease_without_ms(const struct control *control)
 {
     const uint64_t since_ns = control->config
-                                  ? latest(control->lease.grant_ns, control->lease.named_ns)
+                                  ? clock_latest(control->lease.grant_ns, control->lease.named_ns)
                                   : control->cm_led_ns;
     return (control->now_ns - since_ns) / NS_PER_MS;
 }
@@ -183,8 +172,8 @@ uint64_t control_lease_patience_ns(const struct control *control)
         return WAKE_NEVER;
     const uint64_t lease_ns = lease_length_ns(config);
     return MANAGERS_LEASES * lease_ns +
-           latest(latest(control->cm_begun_ns, control->lease.grant_ns),
-                  control->lease.named_ns + managers_takeover_ns(lease_ns));
+           clock_latest(clock_latest(control->cm_begun_ns, control->lease.grant_ns),
+                        control->lease.named_ns + managers_takeover_ns(lease_ns));
 }
 
 uint64_t control_lease_left_ms(const struct control *control)
@@ -201,11 +190,11 @@ void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseI
     const struct cluster_config *config = control_config_known(control);
     if (!config || is->manager != config->manager) /* J2 */
         return;
-    const uint64_t soon_ns = lease_length_ns(config) / LEASE_RENEW_SOON;
+    const uint64_t soon_ns = control->now_ns + lease_length_ns(config) / LEASE_PARTS;
     lease->manager = is->manager;
     lease->manager_ns = is->manager_ns;
-    if (!is->granted && control->now_ns + soon_ns < lease->renew_ns) /* J10 */
-        lease->renew_ns = control->now_ns + soon_ns;
+    if (!is->granted && soon_ns < lease->renew_ns)
+        lease->renew_ns = soon_ns;                                            /* J10 */
     if (is->granted && lease->left && tag - lease->left_tag < LEASE_RENEWALS) /* J8 */
         server_end(control->common);
     if (!is->granted || lease->leaves_ns || lease->tag - tag >= LEASE_RENEWALS)
