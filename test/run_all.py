@@ -7,6 +7,7 @@ goes to build/logs/. The last line is "N passed, N failed, N skipped", counted i
 import argparse
 import functools
 import glob
+import itertools
 import json
 import os
 import re
@@ -256,8 +257,10 @@ def count_result(result, count):
         say(tail(shown, 30))
         say(tail(err, 60))
         said = (err.strip() or shown.strip() or "it said nothing").splitlines()
-        why = next((line for line in said if re.match(r"[\w.]*(Failed|Error|Exception):", line)), said[-1])
-        count.failures.append(f"FAILED {name}: {', '.join(failed)}: {why[:600]}")
+        first = next((at for at, line in enumerate(said) if re.match(r"[\w.]*(Failed|Error|Exception):", line)), len(said) - 1)
+        why = " / ".join(itertools.takewhile(lambda line: not line.startswith("Traceback"), said[first:]))
+        why = why if len(why) <= 1400 else f"{why[:400]} [...] {why[-1000:]}"
+        count.failures.append(f"FAILED {name}: {', '.join(failed)}: {why}")
 
 
 def meson_test(folder, name, selection, count, seconds):

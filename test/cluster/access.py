@@ -50,7 +50,7 @@ class Guarded(Cluster):
         return self.ok(*self.login(user), *words)
 
     def counts(self):
-        rows = self.ok_by("ria", "--json", "status").json()["servers"]
+        rows = self.status(*self.login("ria"))["servers"]
         return [sum(row[name] for row in rows) for name in ("refused_logins", "refused_requests")]
 
     def logged(self, *pieces):
@@ -99,10 +99,10 @@ def a_user_of_a_prefix_traces_its_own_keys_and_sees_no_others_names():
 
 @tap.case
 def only_an_admin_plans_and_sees_the_users():
-    term = cluster.ok_by("ria", "--json", "status").json()["term"]
+    term = cluster.status(*cluster.login("ria"))["term"]
     for words in ("drain", "3"), ("user", "list"), ("user", "remove", "ann"), ("login", "open"), ("balance", "off"):
         expect(cluster.by("wim", *words), 1, NO_ACCESS)
-    tap.equal(cluster.ok_by("ria", "--json", "status").json()["term"], term)
+    tap.equal(cluster.status(*cluster.login("ria"))["term"], term)
     listed = cluster.ok_by("ann", "--json", "user", "list").json()
     tap.equal(listed, {"login_required": True, "users": [
         {"name": "ann", "role": "admin", "prefix": ""},
@@ -125,7 +125,7 @@ def a_wrong_secret_and_an_unknown_name_are_refused_alike():
 
 @tap.case
 def secrets_and_names_that_cannot_be_are_refused_here():
-    term = cluster.ok_by("ria", "--json", "status").json()["term"]
+    term = cluster.status(*cluster.login("ria"))["term"]
     everybody, short = make_key("everybody", 0o644), make_key("short")
     with open(short, "wb") as file:
         file.write(b"short\n")
@@ -136,7 +136,7 @@ def secrets_and_names_that_cannot_be_are_refused_here():
     expect(cluster.rowan(*add, "x", "root", make_key("fine")), 2, "read, write or admin")
     expect(cluster.rowan("--user", "ann", "status"), 2, "belong together")
     expect(cluster.rowan("--user", "ann", "--secret-file", everybody, "status"), 1, "no permission")
-    tap.equal(cluster.ok_by("ria", "--json", "status").json()["term"], term)
+    tap.equal(cluster.status(*cluster.login("ria"))["term"], term)
 
 
 class Listener(threading.Thread):
@@ -256,7 +256,7 @@ def control(name):
 
 def adopted_by(name):
     """The newest configuration is."""
-    term = cluster.ok_by("ria", "--json", "status").json()["term"]
+    term = cluster.status(*cluster.login("ria"))["term"]
     tap.wait_until(lambda: f"term={term} " in cluster.log(name) + " ", 20, f"{name} does not adopt term {term}")
 
 
@@ -353,7 +353,7 @@ def a_user_who_is_removed_loses_what_he_had_at_once():
              "--seconds", "15", "--threads", "1", "--timeout-ms", "2000", "--json"]  # fmt: skip
     cluster.ycsb("load", 1000, *cluster.login("tom"))
     child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-    gets = lambda: sum(row["gets"] for row in cluster.ok_by("ria", "--json", "status").json()["servers"])  # noqa: E731
+    gets = lambda: sum(row["gets"] for row in cluster.status(*cluster.login("ria"))["servers"])  # noqa: E731
     so_far = gets()
     tap.wait_until(lambda: gets() > so_far, 60, "the load does not begin")
     cluster.ok_by("ann", "user", "remove", "tom")

@@ -89,11 +89,11 @@ def address_of_cm(cluster):
 def goes_on(fabric):
     cluster = Cluster("again-" + fabric, "--fabric", fabric, *SMALL)
     fill(cluster)
-    term = cluster.ok("--json", "status").json()["term"]
+    term = cluster.status()["term"]
     cluster.stop()
     start_again(cluster)
     check(cluster)
-    tap.check(cluster.ok("--json", "status").json()["term"] > term)
+    tap.check(cluster.status()["term"] > term)
     tap.equal(set(epochs(cluster)), {2})
 
     cluster.ok("put", "key-0", "back")
@@ -105,7 +105,7 @@ def goes_on(fabric):
     cluster.ok("del", "key-0")
     check(cluster)
     tap.equal(set(epochs(cluster)), {3})
-    tap.equal(cluster.ok("--json", "status").json()["servers"][0]["fabric"], fabric)
+    tap.equal(cluster.status()["servers"][0]["fabric"], fabric)
     cluster.stop()
 
 
@@ -130,11 +130,11 @@ def fabric_durability_and_roles_may_change_between_runs():
     cluster.stop()
     start_again(cluster, "--fabric", "shm", "--durability", "fence")
     check(cluster)
-    server = cluster.ok("--json", "status").json()["servers"][1]
+    server = cluster.status()["servers"][1]
     tap.equal((server["fabric"], server["durability"], server["workers"]), ("shm", "fence", 2))
     cluster.stop()
     start_again(cluster)  # as it was the last time
-    server = cluster.ok("--json", "status").json()["servers"][1]
+    server = cluster.status()["servers"][1]
     tap.equal((server["fabric"], server["durability"], server["workers"]), ("shm", "fence", 2))
     cluster.stop()
 
@@ -146,7 +146,7 @@ def a_run_that_does_not_fence_is_on_the_medium_as_such_before_it_serves():
     cluster.stop()
     for _ in range(2):  # the run record and the copies of the configuration, which may share one, and nothing else
         start_again(cluster, "--durability", "none")
-        found = cluster.ok("--json", "status").json()["servers"]
+        found = cluster.status()["servers"]
         tap.check(all(server["syncs"] in (2, 3) for server in found), found)
         cluster.stop()
 
@@ -286,7 +286,7 @@ def records_that_are_damaged_are_named_and_nothing_is_touched():
 @tap.case
 def the_data_of_another_cluster_is_refused_with_both_names_and_kept():
     clusters = [Cluster("mine", *SMALL), Cluster("theirs", *SMALL)]
-    names = [one.ok("--json", "status").json()["cluster"] for one in clusters]
+    names = [one.status()["cluster"] for one in clusters]
     for one in clusters:
         one.ok("put", "key", names[0])
         one.stop()
@@ -334,11 +334,11 @@ def waited_for(cluster):
 def cm_returns(fabric):
     cluster = Cluster("cm-" + fabric, "--fabric", fabric, *SMALL)
     fill(cluster)
-    before = cluster.ok("--json", "status").json()
+    before = cluster.status()
     cluster.kill(["cm"])
     cluster.launch("cm")
     puts_again(cluster, "it")
-    tap.check(cluster.ok("--json", "status").json()["term"] > before["term"])
+    tap.check(cluster.status()["term"] > before["term"])
     all_servers_hear(cluster)
     tap.equal(set(epochs(cluster)), {1})  # nobody was replaced
     tap.contains(cluster.ok("verify").out, "equal")

@@ -83,7 +83,7 @@ def status_names_every_server_and_the_durability():
     out = cluster.ok("status").out
     for piece in ("none", FABRIC):
         tap.contains(out, piece)
-    found = cluster.ok("--json", "status").json()
+    found = cluster.status()
     tap.equal(sorted(server["server"] for server in found["servers"]), [1, 2, 3])
     for server in found["servers"]:
         tap.equal(server["durability"], "none")

@@ -49,7 +49,7 @@ def kill_all(cluster, dice):
 
 
 def segments_cleaned(cluster):
-    servers = cluster.ok("--json", "status").json()["servers"]
+    servers = cluster.status()["servers"]
     return sum(server["segments_cleaned"] for server in servers)
 
 

@@ -37,7 +37,7 @@ def loaded(mode, fabric):
     tap.equal(found["lost_writes"], 0)
     # Each entry lies on three replicas, and takes one line of a processor's cache or more.
     tap.check(found["request_bytes"] >= 3 * 64 * RECORDS, found)
-    status = cluster.ok("--json", "status").json()["servers"]
+    status = cluster.status()["servers"]
     for server in status:
         tap.check(0.8 < server["device_write_amplification"] < 4, server)
     cluster.stop()
@@ -63,7 +63,7 @@ def cleaning_is_told_apart():
     tap.equal(total(cluster)["clean_request_bytes"], 0)
     for seed in range(2, 12):
         cluster.ycsb("a", 20_000, *writes, "--operations", 20_000, "--seed", seed)
-    cleaned = sum(server["segments_cleaned"] for server in cluster.ok("--json", "status").json()["servers"])
+    cleaned = sum(server["segments_cleaned"] for server in cluster.status()["servers"])
     found = total(cluster)
     print(f"# with cleaning {found['ratio']:.3f}, of {found['clean_request_bytes'] >> 20} MiB in "
           f"{found['request_bytes'] >> 20}")  # fmt: skip
@@ -90,7 +90,7 @@ def intervals_tell_what_was_written_in_them():
 @tap.case
 def a_cluster_without_the_model_says_that_it_is_off():
     cluster = Cluster("off", "--pm-bytes", "128M", "--landing-segments", "4")
-    tap.equal({server["device_write_amplification"] for server in cluster.ok("--json", "status").json()["servers"]}, {None})
+    tap.equal({server["device_write_amplification"] for server in cluster.status()["servers"]}, {None})
     tap.check(" off " in cluster.ok("status").out)
     tap.equal(total(cluster)["counted"], False)
     tap.contains(dlwa("--dir", cluster.directory).out, "wear-model is off")

@@ -34,13 +34,13 @@ def a_cluster_that_syncs_behind_serves_and_says_so():
     tap.equal(found["durability"], "async")
     cluster.ycsb("a", RECORDS, "--operations", RECORDS)
     tap.equal(cluster.ok("--json", "verify", seconds=300).json()["objects"], RECORDS)
-    for server in cluster.ok("--json", "status").json()["servers"]:
+    for server in cluster.status()["servers"]:
         tap.equal(server["durability"], "async")
     cluster.stop()
 
 
 def syncs_of(cluster):
-    return sum(server["syncs"] for server in cluster.ok("--json", "status").json()["servers"])
+    return sum(server["syncs"] for server in cluster.status()["servers"])
 
 
 def syncs_per_write(cluster, depth, writes):

@@ -55,7 +55,7 @@ def fill_until_committed(cluster, acked):
              str(RECORDS), "--operations", str(2 * RECORDS), "--acked", acked], seconds=300)  # fmt: skip
         tap.equal(done.code, 0, done.both[-2000:])
         if workload == "a" and all(
-            one["segments_committed"] for one in cluster.ok("--json", "status").json()["servers"]
+            one["segments_committed"] for one in cluster.status()["servers"]
         ):
             return
         workload = "a"
@@ -73,7 +73,7 @@ def start_with_flips(cluster, saved, acked, dice, servers):
     tap.equal(done.code, 0, done.both[-3000:], cluster.last_logs())
     done = cluster.rowan("verify", seconds=300)
     tap.equal(done.code, 0, "verify:", done.both[-3000:], cluster.last_logs())
-    status = cluster.ok("--json", "status").json()
+    status = cluster.status()
     tap.equal(status["possibly_incomplete"], 0)
     damaged = [one["server"] for one in status["servers"] if one["damaged_places"]]
     tap.check(set(damaged) <= set(servers), damaged)

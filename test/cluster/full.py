@@ -59,7 +59,7 @@ def every_further_write_is_refused_and_none_hangs():
 @tap.case
 def status_says_that_it_is_full():
     tap.contains(cluster.ok("status").out.lower(), "full")
-    found = cluster.ok("--json", "status").json()["servers"]
+    found = cluster.status()["servers"]
     tap.check(any(server["full"] for server in found), found)
 
 
@@ -92,12 +92,12 @@ def deletes_go_on_and_make_space_for_puts():
         done_in_time("put", f"again-{number}", "v" * VALUE_BYTES)
         KEPT.append(f"again-{number}")
     tap.equal(cluster.ok("--json", "verify").json()["objects"], len(KEPT))
-    for server in cluster.ok("--json", "status").json()["servers"]:
+    for server in cluster.status()["servers"]:
         tap.check(server["segments_cleaned"] > 0, server)
 
 
 def everywhere(name):
-    return [server[name] for server in cluster.ok("--json", "status").json()["servers"]]
+    return [server[name] for server in cluster.status()["servers"]]
 
 
 @tap.case

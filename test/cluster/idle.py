@@ -38,7 +38,7 @@ def at_rest():
 
 def segments():
     """What each server says of its segments."""
-    found = cluster.ok("--json", "status").json()["servers"]
+    found = cluster.status()["servers"]
     return {
         server["server"]: {name: server[name] for name in server if name.startswith("segments")}
         for server in found

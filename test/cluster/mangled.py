@@ -252,7 +252,7 @@ def before():
 def endpoints():
     """Of every server its workers and its control role; and the CM's."""
     found = [wire.host_and_port(cluster.processes()["cm"].address)]
-    for server in cluster.ok("--json", "status").json()["servers"]:
+    for server in cluster.status()["servers"]:
         found += [wire.host_and_port(server["address"], index) for index in range(server["workers"] + 1)]
     return found
 
@@ -261,7 +261,7 @@ def endpoints():
 def mangled_messages_end_their_own_connection_and_nothing_else():
     seed = chosen_seed()
     dice = random.Random(seed)
-    status = cluster.ok("--json", "status").json()
+    status = cluster.status()
     mangler = Mangler(dice, cluster.shards(), int(status["cluster"], 16),
                       [server["server"] for server in status["servers"]])  # fmt: skip
     sender = Sender(endpoints(), mangler, dice)

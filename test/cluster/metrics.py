@@ -93,7 +93,7 @@ def counts_agree_with_the_load_to_the_operation():
     for kind, count in expected.items():
         tap.equal(watch.number(f'sum(rowan_requests_total{{kind="{kind}",outcome!~"busy|moved|repeated"}})'), count, kind)
         tap.equal(watch.number(f'sum(rowan_operation_duration_seconds_count{{kind="{kind}"}})'), count, kind)
-    status = cluster.ok("--json", "status").json()["servers"]
+    status = cluster.status()["servers"]
     tap.equal(sum(one["puts"] for one in status), expected["put"])
     tap.equal(watch.number('sum(rowan_shards{part="primary"})'), len(cluster.shards()))
 

@@ -29,7 +29,7 @@ def before():
     cluster = Cluster("peers", "--pm-bytes", "1G", "--fabric", "tcp")
     counters = Counters(cluster, "beside", pause_us=2000)
     counters.wait_for_progress()
-    address = cluster.ok("--json", "status").json()["servers"][0]["address"]
+    address = cluster.status()["servers"][0]["address"]
     cm = (cluster.processes()["cm"].address, 0)
     worker, control = (address, 0), (address, 1)
 
@@ -117,7 +117,7 @@ def garbage_instead_of_a_greeting_closes_the_connection():
 
 @tap.case
 def another_cluster_and_strangers_among_the_servers_are_refused_with_the_error():
-    cluster_id = int(cluster.ok("--json", "status").json()["cluster"], 16)
+    cluster_id = int(cluster.status()["cluster"], 16)
     refused, other = -14, -15  # ROWAN_EREFUSED, ROWAN_ECLUSTER
     for endpoint in (worker, control, cm):
         with wire.Client(*endpoint, hello=wire.greeting(cluster=cluster_id ^ 1)) as client:

@@ -26,7 +26,7 @@ def before():
 
 def served():
     """Puts and gets that the servers have counted."""
-    servers = cluster.ok("--json", "status").json()["servers"]
+    servers = cluster.status()["servers"]
     return {"put": sum(one["puts"] for one in servers), "get": sum(one["gets"] for one in servers)}
 
 
