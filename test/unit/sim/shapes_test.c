@@ -89,7 +89,7 @@ TEST(a_cluster_that_fills_up_stays_right)
                                       .deletes = 10,
                                       .may_fill = true};
     shape.workers = 2;
-    shape.pm_bytes = 13 << 20;
+    shape.pm_bytes = 14 << 20;
     checks_stage_open_load(&stage, 1, 128 << 10, &shape, &load);
     while (!load_is_over(stage.load))
         checks_stage_step(&stage);
