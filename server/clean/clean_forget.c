@@ -20,7 +20,7 @@ void clean_read(struct clean *clean, const struct command_read *read)
     struct shard_state *shard = read->shard;
     const bool copies =
         shard->filling ||
-        atomic_load_explicit(&shard->parent, memory_order_relaxed) != SHARD_NO_ID; /* split.c, S3 */
+        atomic_load_explicit(&shard->parent, memory_order_relaxed) != SHARD_NO_ID; /* split-3 */
     if (copies && clean->started && clean->log.open)
         log_close(&clean->log); /* as digest.c, take_shard */
     if (clean->shards[shard->id] && shard->primary != clean->led[shard->id])

@@ -1,16 +1,16 @@
 /* split.c - see split.h.
  *
  * Invariants:
- *  S1  Copying begins when the epoch has begun in which nobody writes the parent: what was written before has been reconciled, and
+ *  split-1 Copying begins when the epoch has begun in which nobody writes the parent: what was written before has been reconciled, and
  *      its index shows all of it.
- *  S2  A copy is an entry of the child with the version of the original, so it is older than all that was written to the child. What
+ *  split-2 A copy is an entry of the child with the version of the original, so it is older than all that was written to the child. What
  *      the child has already, or something newer that is committed, is not stored again. One that is not may still vanish.
- *  S3  The copy of an item lies in a segment that was allocated after the child came, in one of the owner's log: a start takes
+ *  split-3 The copy of an item lies in a segment that was allocated after the child came, in one of the owner's log: a start takes
  *      it, although its epoch is before the child's first (shard_counts). Nobody asks for its operation again by it; those that
  *      may be asked for get record stubs, in both children, as their keys are not known.
- *  S4  A child's index leads to a copy at once, before it is durable: the original is.
- *  S5  What is damaged is never left behind: the parent stays, and its keys are answered as damaged.
- *  S6  Over: all copies and stubs lie in closed segments, and are durable.
+ *  split-4 A child's index leads to a copy at once, before it is durable: the original is.
+ *  split-5 What is damaged is never left behind: the parent stays, and its keys are answered as damaged.
+ *  split-6 Over: all copies and stubs lie in closed segments, and are durable.
  */
 #include "server/shard/split.h"
 
@@ -59,7 +59,7 @@ static struct shard_state *child_of(const struct split_owner *owner, const uint8
     return owner->children[slot < low->first_slot || slot >= low->first_slot + low->slot_count];
 }
 
-/* S2, S3 */
+/* split-2, split-3 */
 static int copy(const struct split_owner *owner, struct shard_state *child, uint64_t from,
                 const struct entry_header *header, struct apply_entry *entry)
 {
@@ -78,11 +78,11 @@ static int copy(const struct split_owner *owner, struct shard_state *child, uint
     }
     owner->parent->splitting->copied++;
     entry->client_id = entry->operation = 0;
-    const int applied = apply_entry(child, entry); /* S4 */
+    const int applied = apply_entry(child, entry); /* split-4 */
     return applied < 0 ? applied : 0;
 }
 
-/* S2, of what the child's index has. What is damaged is found, too, if its tag fits (index_find): its version means nothing then. */
+/* split-2, of what the child's index has. What is damaged is found, too, if its tag fits (index_find): its version means nothing then. */
 static bool stands_in(const struct split_owner *owner, const struct shard_state *child,
                       const void *found, const struct apply_entry *entry)
 {
@@ -104,7 +104,7 @@ static void visit_item(void *context, uint64_t offset)
     if (entry_verify(&common->format, pm_at(common->pm, offset),
                      STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES, &header) ||
         header.shard != owner->parent->id) {
-        visit->error = ROWAN_EDAMAGED; /* S5 */
+        visit->error = ROWAN_EDAMAGED; /* split-5 */
         return;
     }
     if (header.type != ENTRY_PUT)
@@ -118,7 +118,7 @@ static void visit_item(void *context, uint64_t offset)
         visit->error = copy(owner, child, offset, &header, &entry);
 }
 
-/* S3 */
+/* split-3 */
 static int begin_segment(const struct split_owner *owner)
 {
     const struct log *log = owner->log;
@@ -149,7 +149,7 @@ static int copy_items(const struct split_owner *owner, struct split *split)
 
 /* --- RECORDS --- */
 
-/* S3 */
+/* split-3 */
 static int store_stub(const struct split_owner *owner, const struct shard_state *child,
                       const struct records_row *row)
 {
@@ -224,7 +224,7 @@ static int copy_records(const struct split_owner *owner, struct split *split)
 
 /* --- the steps --- */
 
-/* S1. The children's epochs have begun as well: a primary's have inherited. */
+/* split-1. The children's epochs have begun as well: a primary's have inherited. */
 static bool may_begin(const struct split_owner *owner)
 {
     const struct shard_state *parent = owner->parent;
@@ -294,7 +294,7 @@ bool split_step(const struct split_owner *owner, uint64_t now_ns, uint64_t *wake
             wake_at(wake_ns, now_ns + NS_PER_MS);
             return false;
         }
-        split->phase = SPLIT_OVER; /* S6 */
+        split->phase = SPLIT_OVER; /* split-6 */
         log_event(LOG_INFO, "split_copied", "shard=%u items=%lu", owner->parent->id, split->copied);
         return true;
     }

@@ -2,23 +2,23 @@
  * The segment table is read once, at open; from then on reads use its DRAM mirror and PM is only written.
  *
  * Invariants:
- *  S1 A segment's word in PM is stored before the mirror shows it, so that who sees the mirror, and goes on from there,
+ *  store-1 A segment's word in PM is stored before the mirror shows it, so that who sees the mirror, and goes on from there,
  *     stores the next word behind it. Only what leaves FREE by an allocation is stored after: it belongs to whoever
  *     wins the compare-and-set of the mirror. Any other word only the segment's owner changes.
- *  S2 Beside each count in `segments_with[SEGMENT_FREE]` there is a FREE word that nobody else was promised. So who has
+ *  store-2 Beside each count in `segments_with[SEGMENT_FREE]` there is a FREE word that nobody else was promised. So who has
  *     taken one from the count, in one step with the look at what it leaves to others, finds a segment.
- *  S3 Allocation numbers are never given twice: a word keeps its number when it becomes DIRTY and
+ *  store-3 Allocation numbers are never given twice: a word keeps its number when it becomes DIRTY and
  *     FREE, and the next one is above all of them.
- *  S4 Of two whole words of a segment the later is the one with the higher number, or with the later state under the
+ *  store-4 Of two whole words of a segment the later is the one with the higher number, or with the later state under the
  *     same one: USING, USED, USED and closed, COMMITTED, DIRTY, FREE. So what leaves FREE takes a new number.
  *
  * Crash-safe steps. An aligned 8-byte word lands whole; between two fences words land in any order. "Store the word"
  * is two stores, one into each copy of the table, with no fence between: a crash may leave two different words, both
- * whole, and the open takes the later (S4), as if both had landed. Each step says why that is safe. No crash damages a
+ * whole, and the open takes the later (store-4), as if both had landed. Each step says why that is safe. No crash damages a
  * word; beside a damaged one the other counts, unless it says FREE (store_layout.h, metas_choose).
  *
  *  Allocation (FREE -> USING)
- *   1. Compare-and-set the count of free segments: decides whether there is one for this owner (S2). Then
+ *   1. Compare-and-set the count of free segments: decides whether there is one for this owner (store-2). Then
  *      compare-and-set the mirror of one, with a new allocation number: decides between threads which.
  *   2. Store the word. COMMITS, by the fence that also makes the first entry durable. A crash of
  *      the host before that fence may leave both words FREE though bytes of entries landed. Nothing in
@@ -94,7 +94,7 @@ static void metas_read(struct store *store)
         if (meta.allocation > highest)
             highest = meta.allocation;
     }
-    /* S3: the numbers that are not known may have been the highest ones. */
+    /* store-3: the numbers that are not known may have been the highest ones. */
     highest += owned[OWNER_UNKNOWN];
     for (uint64_t i = 0; i < store->segments && owned[OWNER_UNKNOWN] > 0; i++) {
         struct segment_meta meta = meta_unpack(atomic_load(&store->metas[i]));
@@ -110,7 +110,7 @@ static void metas_read(struct store *store)
         atomic_init(&store->segments_owned[i], owned[i]);
     for (unsigned i = 0; i < SEGMENT_STATES; i++)
         atomic_init(&store->segments_with[i], with[i]);
-    atomic_init(&store->allocation, highest + 1); /* S3 */
+    atomic_init(&store->allocation, highest + 1); /* store-3 */
     atomic_init(&store->hint, store->segments - 1);
 }
 
@@ -241,7 +241,7 @@ static uint64_t left_by(enum segment_owner owner)
                : STORE_CLEAN_SEGMENTS + STORE_DIGEST_SEGMENTS + STORE_WORKER_SEGMENTS;
 }
 
-/* S2. False: there are no more than are left to others. */
+/* store-2. False: there are no more than are left to others. */
 static bool promise_one(struct store *store, uint64_t left)
 {
     _Atomic uint64_t *place = &store->segments_with[SEGMENT_FREE];
@@ -268,7 +268,7 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
         number = (number + 1) % store->segments;
         word = atomic_load_explicit(&store->metas[number], memory_order_acquire);
         is_free = word_state(word) == SEGMENT_FREE;
-        if (is_free && meta.allocation <= meta_unpack(word).allocation) /* S4 */
+        if (is_free && meta.allocation <= meta_unpack(word).allocation) /* store-4 */
             meta.allocation =
                 atomic_fetch_add_explicit(&store->allocation, 1, memory_order_relaxed);
         taken = meta_encode(number, &meta);
@@ -280,7 +280,7 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
     atomic_fetch_add_explicit(&store->allocated[owner], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&store->allocated[OWNER_NONE], 1, memory_order_relaxed);
     atomic_store_explicit(&store->hint, number, memory_order_relaxed);
-    meta_write(store, number, taken); /* S1 */
+    meta_write(store, number, taken); /* store-1 */
     *segment = number;
     return 0;
 }
@@ -293,7 +293,7 @@ void store_set_owner(struct store *store, uint64_t segment, enum segment_owner o
     meta.owner = owner;
     meta.owner_number = 0;
     const uint64_t word = meta_encode(segment, &meta);
-    meta_write(store, segment, word); /* S1 */
+    meta_write(store, segment, word); /* store-1 */
     atomic_store_explicit(&store->metas[segment], word, memory_order_release);
 }
 
@@ -310,10 +310,10 @@ static void change(struct store *store, uint64_t segment, uint64_t old,
                    const struct segment_meta *meta)
 {
     const uint64_t word = meta_encode(segment, meta);
-    meta_write(store, segment, word); /* S1 */
+    meta_write(store, segment, word); /* store-1 */
     const bool mine = atomic_compare_exchange_strong_explicit(
         &store->metas[segment], &old, word, memory_order_release, memory_order_relaxed);
-    ASSERT(mine); /* S1 */
+    ASSERT(mine); /* store-1 */
 }
 
 void store_mark_closed(struct store *store, uint64_t segment)
@@ -339,10 +339,10 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
         meta.owner = OWNER_NONE;
         meta.owner_number = 0;
     }
-    if (was_free) /* S4 */
+    if (was_free) /* store-4 */
         meta.allocation = atomic_fetch_add_explicit(&store->allocation, 1, memory_order_relaxed);
     change(store, segment, old, &meta);
-    count(store->segments_with, word_state(old), state); /* S2: behind the word */
+    count(store->segments_with, word_state(old), state); /* store-2: behind the word */
     if (owner != meta.owner)
         count(store->segments_owned, owner, meta.owner);
 }

@@ -159,7 +159,7 @@ bool void_is_of(const struct void_row *row, uint64_t segment, const struct segme
 
 uint64_t meta_encode(uint64_t segment, const struct segment_meta *meta);
 
-/* Of a word that meta_encode made, as all of the mirror in DRAM are (S1). */
+/* Of a word that meta_encode made, as all of the mirror in DRAM are (store-1). */
 struct segment_meta meta_unpack(uint64_t word);
 
 /* False: these are not bytes that meta_encode gives for this segment. */

@@ -46,7 +46,7 @@ bool meta_decode(uint64_t segment, uint64_t word, struct segment_meta *out)
     return true;
 }
 
-/* The states in the order in which a segment has them under one allocation number (S4). */
+/* The states in the order in which a segment has them under one allocation number (store-4). */
 static bool is_later(const struct segment_meta *a, const struct segment_meta *b)
 {
     static const uint8_t order[] = {[SEGMENT_USING] = 0,

@@ -18,9 +18,9 @@ struct store {
     struct store_voids *voids;       /* likewise */
     struct live live;
     _Atomic uint64_t segments_owned[OWNER_KINDS];
-    _Atomic uint64_t segments_with[SEGMENT_STATES]; /* for reports; FREE is S2's */
+    _Atomic uint64_t segments_with[SEGMENT_STATES]; /* for reports; FREE is store-2's */
     _Atomic uint64_t allocated[OWNER_KINDS];        /* likewise; NONE: all */
-    _Atomic uint64_t allocation;                    /* the next number, S3 */
+    _Atomic uint64_t allocation;                    /* the next number, store-3 */
     _Atomic uint64_t hint;                          /* where the next search begins */
     _Atomic uint64_t metas[];
 };
