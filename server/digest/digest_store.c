@@ -16,12 +16,14 @@
  *      then what took their place is on all replicas, and lands or is fetched like any other. They count as arrived.
  *  E6  To a replica that fills comes what its primary's index shows, of whatever epoch, and record stubs. Nothing is stored
  *      of which the index shows a later version. An entry of an epoch before the replica's first gives no completion record:
- *      those that are needed come as record stubs, after all entries. The last message is answered when all of that lies in
- *      closed segments.
+ *      those that are needed come as record stubs, after all entries.
  *  E7  What is stored and not applied lies in no COMMITTED segment: the control role asks for `stores_from`. So does a
  *      long entry of which a message brought a part, until the next ones bring the rest, its epoch ends, or its version
  *      is settled without it: that segment alone (`halves`), as the server that brings it may be gone for long. Versions in front of the first epoch are settled from the start, and that says nothing of
  *      them: an entry of those is not dropped for it.
+ *  E8  After the last message the log is closed, as nobody else may close it: when there was none for a while (DIGEST_END_NS)
+ *      and nothing arrived first in the segment that is scanned, or with that: before, it would not be committed (D10). Else each
+ *      of many small shards would take a segment. That uses the space of a small memory up faster than it can be cleaned.
  *
  *  message --(blocks are stored)--> fence --(done)--> applied --> answered
  *
@@ -282,8 +284,7 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
         apply_gone(query);
         if (!query->error && query->store.last) {
             query->state->incoming.coming = false; /* nobody goes on with it */
-            if (digest->log.open)
-                log_close(&digest->log); /* E6: what was copied lies in closed segments */
+            digest_end_log(digest);
         }
         LIST_REMOVE(&digest->stores, query, place); /* once it is handed over, it is control's */
         if (!command_push(&digest->role.outbox,
