@@ -466,8 +466,8 @@ static inline int fabric_zone_post(struct fabric_zone *zone, uint64_t offset, ui
 }
 
 /* fabric_close_segment: no block begins any more in the oldest segment that is posted and not sealed, though it is not
- * full; SEALED follows when those that have begun there are decided. Where a device places blocks (verbs) it cannot be
- * taken back, and nothing changes; nor if none is posted. */
+ * full; SEALED follows when those that have begun there are decided. Where a device places blocks (verbs) a few may still
+ * begin, and with a queue of multi-packet receives nothing changes; nor if none is posted. */
 static inline void fabric_close_segment(struct fabric_zone *zone)
 {
     zone->ops->close_segment(zone);

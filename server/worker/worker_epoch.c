@@ -10,8 +10,8 @@
  *      it comes before each epoch but the first, whoever led the one before.
  *  Z4  Nothing of the shard is settled as long as something that landed in the backup log before this server was promoted
  *      lies in a segment that a digest role has not left. The control role closes that segment at the promotion: it may be
- *      that nobody sends this server anything any more. On verbs it cannot: there nothing of the shard is settled, and
- *      nothing of its worker cleaned, until others have filled that segment.
+ *      that nobody sends this server anything any more. With a queue of multi-packet receives (verbs) it cannot: there nothing
+ *      of the shard is settled, and nothing of its worker cleaned, until others have filled that segment.
  *  Z6  A shard that another server, or another worker, is to lead is not served any more from the configuration's coming on.
  *      It is given back, and the configuration answered, when nothing of it that this worker sent can land any more: each
  *      write in flight has landed at all replicas that stay, and is answered; or a newer connection to a replica has ended

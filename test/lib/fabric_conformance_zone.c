@@ -284,23 +284,26 @@ static void assert_begun(bool known, uint64_t begun)
 /* Twice is as good as once: the next one stays open. */
 TEST(a_segment_that_is_closed_is_sealed_and_blocks_go_on_in_the_next)
 {
-    const bool can = strncmp(world.sides[0].caps.backend, "verbs", 5) != 0;
+    const bool known = strncmp(world.sides[0].caps.backend, "verbs", 5) != 0;
+    const bool can = known || world.sides[0].caps.landing_stride > FABRIC_STRIDE;
     uint32_t next[SIDE_MAX] = {0};
     struct flow flow;
 
     side_open_zone(&world, 0, 3, 3);
     flow = flow_open(1, 256);
-    assert_begun(can, 0);
+    assert_begun(known, 0);
     flow_post(&flow, 3);
     flow_wait(&flow);
-    assert_begun(can, 1);
+    assert_begun(known, 1);
     fabric_close_segment(world.sides[0].zone);
-    assert_begun(can, 1);
+    assert_begun(known, 1);
     fabric_close_segment(world.sides[0].zone);
+    if (can)
+        world_wait(&world, 0, FABRIC_SEALED, 1);
     flow_post(&flow, 2);
     flow_wait(&flow);
     world_poll_times(&world, 50);
-    assert_begun(can, 2);
+    assert_begun(known, 2);
     assert_int_equal(side_count(&world.sides[0], FABRIC_SEALED), can);
     assert_int_equal(world_walk_segment(&world, 0, 0, next), can ? 3 : 5);
     assert_int_equal(world_walk_segment(&world, 0, 1, next), can ? 2 : 0);

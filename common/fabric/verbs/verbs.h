@@ -295,6 +295,7 @@ int verbs_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes)
 /* --- verbs_zone.c --- */
 int verbs_zone_open(struct zone *zone);
 void verbs_zone_close(struct zone *zone);
+void verbs_close_segment(struct zone *base);
 void verbs_zone_posted(struct zone *zone);
 
 /* Hands receives to the device, seals, and while the endpoint is armed makes sure that what must wake it will; each

@@ -46,7 +46,7 @@ static void wake(const struct verbs_endpoint *endpoint)
 
 static void handle_failure(const struct ibv_qp *qp)
 {
-    struct verbs_endpoint *owner = qp->qp_context; /* NULL: of a self-test */
+    struct verbs_endpoint *owner = qp->qp_context; /* NULL: of a self-test, or one that fills */
 
     if (!owner)
         return;

@@ -296,6 +296,7 @@ static const struct conn_backend backend = {
     .zone_open = verbs_zone_open,
     .zone_posted = verbs_zone_posted,
     .zone_close = verbs_zone_close,
+    .close_segment = verbs_close_segment,
     .step = step,
     .move = move,
     .has_work = has_work,

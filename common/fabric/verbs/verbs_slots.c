@@ -36,6 +36,10 @@
  * 10. Behind the arming, of either kind, there is another look; when what was armed for has come already the endpoint
  *    is polled again at once.
  * A segment that is late (3) waits for seconds, or for the end of connections; it needs no sooner look than 8.
+ *
+ * 11. The device gives no slot back, so a segment is closed by filling it: messages without a byte, over a queue pair that is
+ *     connected to itself, take the slots that nobody has taken, and leave zeros there. What others send meanwhile takes its
+ *     slot among them, and of the next segment a few may be taken, too. A chain of them is under way at a time.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -44,7 +48,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
-#include "common/fabric/verbs/verbs_rc.h"
+#include "common/fabric/verbs/verbs_pair.h"
 #include "common/fabric/verbs/verbs_zone.h"
 
 enum {
@@ -56,7 +60,11 @@ enum {
     COMPLETIONS = 64,
     MOST_COMPLETIONS = 512, /* in one poll */
     FEW_SLOTS = 2 * BATCH,
+    FILLERS = 256, /* 11 */
 };
+
+#define FILL_LOOK_NS NS_PER_MS
+#define FILLER_WORK  UINT64_MAX /* wr_id of the last one of a chain */
 
 #define QUIESCE_NS (VERBS_RC_GIVES_UP_NS + NS_PER_S)
 #define LULL_NS    (50 * NS_PER_MS)
@@ -79,6 +87,9 @@ struct shared {
     bool lacks_limit;       /* the device tells of none */
     uint32_t limit;         /* it tells when it has fewer slots; 0: it does not */
     uint64_t landed_ns;     /* when a completion was last seen; 0: never */
+    struct ibv_qp *filler;  /* 11; NULL: none was needed yet */
+    bool fills;             /* a chain is under way */
+    uint64_t closed;        /* segments in front of that one are to be sealed */
 };
 
 /* --- places --- */
@@ -114,13 +125,14 @@ static int make_queues(struct verbs_endpoint *endpoint, struct shared *shared)
     if (!shared->srq)
         return verbs_refused("shared_receive_queue", errno);
     shared->depth = init.attr.max_wr;
-    shared->cq = ibv_create_cq(endpoint->device->context, (int)(2 * shared->depth), NULL,
-                               endpoint->channel, 0); /* 5 */
+    shared->cq = ibv_create_cq(endpoint->device->context, (int)(2 * shared->depth + FILLERS), NULL,
+                               endpoint->channel, 0); /* 5, 11 */
     return shared->cq ? 0 : verbs_refused("landing_completion_queue", errno);
 }
 
 static void shared_free(struct shared *shared)
 {
+    verbs_pair_destroy(shared->filler);
     if (shared->srq && ibv_destroy_srq(shared->srq) != 0)
         log_event(LOG_ERROR, "verbs_destroy", "what=shared_receive_queue");
     if (shared->cq && ibv_destroy_cq(shared->cq) != 0)
@@ -168,6 +180,90 @@ static void shared_detach(struct verbs_conn *conn)
 
     shared->check_gone = true;
     shared->has_lost = true;
+}
+
+/* --- closing a segment (11) --- */
+
+static struct ibv_qp *make_filler(const struct verbs_endpoint *endpoint,
+                                  const struct shared *shared)
+{
+    const struct verbs_device *device = endpoint->device;
+    struct ibv_qp_init_attr init = {.send_cq = shared->cq,
+                                    .recv_cq = shared->cq,
+                                    .srq = shared->srq,
+                                    .cap = {.max_send_wr = FILLERS, .max_send_sge = 1},
+                                    .qp_type = IBV_QPT_RC};
+    struct ibv_qp *qp = ibv_create_qp(device->pd, &init);
+    if (!qp) {
+        (void)verbs_refused("filling_queue_pair", errno);
+        return NULL;
+    }
+    struct ibv_qp_attr to = {.path_mtu = (enum ibv_mtu)__builtin_ctz(device->mtu_bytes / 128),
+                             .dest_qp_num = qp->qp_num,
+                             .min_rnr_timer = VERBS_RC_RNR_TIMER,
+                             .timeout = VERBS_RC_TIMEOUT,
+                             .retry_cnt = VERBS_RC_RETRIES,
+                             .rnr_retry = VERBS_RC_RNR_FOR_EVER};
+    verbs_address(device, device->gid.raw, device->port_attributes.lid, &to.ah_attr);
+    int error = verbs_pair_init(qp, device->port, 0);
+    if (!error)
+        error = verbs_pair_connect(qp, &to);
+    if (error) {
+        (void)verbs_refused("filling_queue_pair", error);
+        verbs_pair_destroy(qp);
+        return NULL;
+    }
+    return qp;
+}
+
+static void send_fillers(struct shared *shared, uint32_t count)
+{
+    struct ibv_send_wr fillers[FILLERS], *bad = NULL;
+    for (uint32_t i = 0; i < count; i++)
+        fillers[i] = (struct ibv_send_wr){
+            .wr_id = FILLER_WORK, .next = &fillers[i + 1], .opcode = IBV_WR_SEND};
+    fillers[count - 1].next = NULL;
+    fillers[count - 1].send_flags = IBV_SEND_SIGNALED;
+    const int error = ibv_post_send(shared->filler, fillers, &bad);
+    if (error)
+        (void)verbs_refused("filling", abs(error));
+    shared->fills = true;
+}
+
+/* Not once something has landed behind that segment: then all of its slots are taken (3). */
+static void fill_some(struct verbs_zone *zone, struct shared *shared)
+{
+    const uint64_t oldest = zone->base.sealed;
+    if (oldest >= shared->closed || shared->reached > oldest)
+        return;
+    const uint32_t left = slots_per_segment(zone) - zone_segment(&zone->base, oldest)->own;
+    const uint32_t here = left < shared->in_queue ? left : shared->in_queue;
+    if (!shared->filler)
+        shared->filler = make_filler(zone->endpoint, shared);
+    if (shared->filler && !shared->fills && here > 0)
+        send_fillers(shared, here < FILLERS ? here : FILLERS);
+    verbs_zone_wake_at(zone, zone->now_ns + FILL_LOOK_NS);
+}
+
+/* The last of a chain has completed, or, with an error, any of it. */
+static void filled(struct shared *shared, const struct ibv_wc *wc)
+{
+    if (!shared->filler || shared->filler->qp_num != wc->qp_num)
+        return;
+    shared->fills = false;
+    if (wc->status == IBV_WC_SUCCESS)
+        return;
+    log_event(LOG_WARN, "verbs_filler_broken", "status=\"%s\"", ibv_wc_status_str(wc->status));
+    verbs_pair_destroy(shared->filler);
+    shared->filler = NULL; /* the next chain makes another */
+    shared->has_lost = true;
+}
+
+static void shared_skip(struct verbs_zone *zone)
+{
+    struct shared *shared = zone->receive;
+    shared->closed = zone->base.sealed + 1;
+    verbs_zone_wake_at(zone, zone->now_ns);
 }
 
 /* --- slots to the device --- */
@@ -224,6 +320,7 @@ static void shared_post(struct verbs_zone *zone)
     struct shared *shared = zone->receive;
     uint32_t left = shared->depth - shared->in_queue;
 
+    fill_some(zone, shared);
     if (shared->has_lost && shared->saw_all)
         left = shared->depth; /* 6 */
     else if (!is_worth_a_call(shared))
@@ -288,8 +385,12 @@ static void shared_poll(struct verbs_zone *zone)
                                 "the completion queue of its landing zone cannot be read");
             found = 0;
         }
-        for (int i = 0; i < found; i++)
-            handle_completion(zone, shared, &completions[i]);
+        for (int i = 0; i < found; i++) {
+            if (completions[i].wr_id == FILLER_WORK)
+                filled(shared, &completions[i]);
+            else
+                handle_completion(zone, shared, &completions[i]);
+        }
         total += found;
     }
     shared->found = total > 0;
@@ -406,4 +507,5 @@ const struct verbs_receive_ops verbs_receive_shared = {.open = shared_open,
                                                        .poll = shared_poll,
                                                        .post = shared_post,
                                                        .sleep = shared_sleep,
+                                                       .skip = shared_skip,
                                                        .is_sealed = shared_is_sealed};

@@ -63,6 +63,14 @@ void verbs_zone_posted(struct zone *base)
     zone->ops->post(zone); /* now: the endpoint may be about to sleep */
 }
 
+void verbs_close_segment(struct zone *base)
+{
+    struct verbs_zone *zone = (struct verbs_zone *)base;
+
+    if (zone->ops->skip)
+        zone->ops->skip(zone);
+}
+
 void verbs_zone_landed(struct verbs_zone *zone, uint64_t offset, uint32_t bytes)
 {
     if (!zone->writes_back)

@@ -48,6 +48,9 @@ struct verbs_receive_ops {
      * it soon enough; NULL: what does is the endpoint's. */
     void (*sleep)(struct verbs_zone *zone);
 
+    /* Fills the oldest segment (there is one), so that it is sealed soon; NULL: it cannot. */
+    void (*skip)(struct verbs_zone *zone);
+
     /* True: the oldest segment (there is one) is sealed, and nobody can write to it any more. If only time
      * is missing it calls verbs_zone_wake_at. */
     bool (*is_sealed)(struct verbs_zone *zone);

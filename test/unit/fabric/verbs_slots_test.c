@@ -72,6 +72,40 @@ TEST(a_receive_that_fails_leaves_a_hole)
     assert_int_equal(walk(2, OTHER), SLOTS);
 }
 
+/* --- a segment that is closed --- */
+
+TEST(a_segment_that_is_closed_is_sealed_though_nobody_sends)
+{
+    fabric_close_segment(world.sides[OWNER].zone);
+    world_wait(&world, OWNER, FABRIC_SEALED, 1);
+    world_poll_times(&world, 1000);
+    assert_int_equal(sealed(), 1);
+    send_and_wait(SENDER, conn, 0, SLOTS / 2);
+    assert_int_equal(walk(2, SENDER), SLOTS / 2);
+    assert_int_equal(sealed(), 1);
+}
+
+TEST(what_is_sent_to_a_segment_that_is_closed_meanwhile_lands)
+{
+    send_and_wait(SENDER, conn, 0, 10);
+    fabric_close_segment(world.sides[OWNER].zone);
+    send_and_wait(SENDER, conn, 10, SLOTS);
+    world_wait(&world, OWNER, FABRIC_SEALED, 1);
+    assert_int_equal(walk(3, SENDER), SLOTS);
+}
+
+/* By what breaks all that are connected. */
+TEST(what_fills_a_segment_is_made_anew_when_it_breaks)
+{
+    fabric_conn_close(conn);
+    world_wait(&world, OWNER, FABRIC_CLOSED, 1);
+    fabric_close_segment(world.sides[OWNER].zone);
+    side_poll(&world, OWNER);
+    assert_true(soft_verbs_break_any_qp(IBV_QPT_RC) != 0);
+    world_wait(&world, OWNER, FABRIC_SEALED, 1);
+    assert_int_equal(soft_verbs_break_any_qp(IBV_QPT_RC) != 0, true);
+}
+
 /* --- completions that are swept away --- */
 
 /* Lands `count` blocks of SENDER of which the owner polls no completion, and lets the device sweep those away. */
