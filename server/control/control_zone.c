@@ -378,6 +378,24 @@ static uint64_t tombstones(const struct store *store)
     return count;
 }
 
+/* What the segments are, and what those wait for that are closed and not committed: to be left by the digest roles and the
+ * fabric (landed), for a landing segment to be left or a message to end (kept), for a settled version or a send (pinned), for
+ * the end of a period (covered): as it was last looked at. */
+static void tell_full(const struct control *control, bool full, uint64_t free)
+{
+    const struct store *store = control->common->store;
+    uint64_t used[] = {[COVER_NOT] = 0, [COVER_COMMITS] = 0, [COVER_STAYS] = 0};
+    for (uint64_t i = 0; i < store_segments(store); i++)
+        used[control->commit_covers[i]] += store_meta(store, i).state == SEGMENT_USED;
+    log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_space",
+              "segments=%lu free=%lu open=%lu landed=%u kept=%lu pinned=%lu covered=%lu "
+              "committed=%lu dirty=%lu tombstones=%lu",
+              store_segments(store), free, store_segments_with(store, SEGMENT_USING), control->kept,
+              used[COVER_NOT] > control->kept ? used[COVER_NOT] - control->kept : 0,
+              used[COVER_STAYS], used[COVER_COMMITS], store_segments_with(store, SEGMENT_COMMITTED),
+              store_segments_with(store, SEGMENT_DIRTY), tombstones(store));
+}
+
 static void check_space(struct control *control, uint64_t *wake_ns)
 {
     struct server_common *common = control->common;
@@ -390,9 +408,7 @@ static void check_space(struct control *control, uint64_t *wake_ns)
         inbox_wake(&clean_role(control->clean)->inbox);
     control->free = free;
     if (full != was_full)
-        log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_space",
-                  "segments=%lu free=%lu tombstones=%lu", store_segments(common->store), free,
-                  tombstones(common->store));
+        tell_full(control, full, free);
     atomic_store_explicit(&common->space, space, memory_order_relaxed);
     atomic_store_explicit(&common->full, full, memory_order_relaxed);
     send_space(control, space, full);
