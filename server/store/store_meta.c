@@ -1,7 +1,13 @@
-/* The words of the segment meta table: their bytes, and what two copies of a word say together. */
+/* The words of the segment meta table: their bytes, and what two copies of a word say together.
+ *
+ * That a segment is closed is said by a bit of its owner's number that no number reaches: a version that does not know it takes it for a
+ * part of the number, of which little depends in a segment of an earlier run, and may leave it in another state.
+ */
 #include "common/base/assert.h"
 #include "common/base/crc.h"
 #include "server/store/store_layout.h"
+
+enum { META_CLOSED = 1 << 7 };
 
 const char *const segment_state_names[] = {"free", "dirty", "using", "used", "committed"};
 const char *const segment_owner_names[] = {"none",    "worker", "backup_log", "digest",
@@ -18,19 +24,21 @@ static uint64_t checked(uint64_t segment, uint64_t word)
 
 uint64_t meta_encode(uint64_t segment, const struct segment_meta *meta)
 {
-    ASSERT(meta->owner_number <= UINT8_MAX && meta->allocation <= META_ALLOCATION_MAX);
-    uint64_t word = (uint64_t)meta->state | (uint64_t)meta->owner << 4 |
-                    (uint64_t)meta->closed << 7 | (uint64_t)meta->owner_number << 8 |
-                    meta->allocation << 16;
+    ASSERT(meta->owner_number < META_CLOSED && meta->allocation <= META_ALLOCATION_MAX);
+    const uint64_t number = meta->owner_number | (meta->closed ? META_CLOSED : 0);
+    uint64_t word =
+        (uint64_t)meta->state | (uint64_t)meta->owner << 4 | number << 8 | meta->allocation << 16;
     return word == META_UNUSED ? word : checked(segment, word);
 }
 
 struct segment_meta meta_unpack(uint64_t word)
 {
-    return (struct segment_meta){.state = (enum segment_state)(word & 0xf),
-                                 .owner = (enum segment_owner)(word >> 4 & 0x7),
-                                 .closed = word >> 7 & 1,
-                                 .owner_number = (uint32_t)(word >> 8 & 0xff),
+    const enum segment_state state = (enum segment_state)(word & 0xf);
+    const uint32_t number = (uint32_t)(word >> 8 & 0xff);
+    return (struct segment_meta){.state = state,
+                                 .owner = (enum segment_owner)(word >> 4 & 0xf),
+                                 .closed = number >= META_CLOSED && state == SEGMENT_USED,
+                                 .owner_number = number % META_CLOSED,
                                  .allocation = word >> 16 & META_ALLOCATION_MAX};
 }
 
@@ -39,8 +47,7 @@ bool meta_decode(uint64_t segment, uint64_t word, struct segment_meta *out)
     const struct segment_meta meta = meta_unpack(word);
     bool idle = meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY;
     if ((word != META_UNUSED && word != checked(segment, word)) || meta.state > SEGMENT_COMMITTED ||
-        meta.owner >= OWNER_KINDS || (meta.closed && meta.state != SEGMENT_USED) ||
-        idle != (meta.owner == OWNER_NONE))
+        meta.owner >= OWNER_KINDS || idle != (meta.owner == OWNER_NONE))
         return false;
     *out = meta;
     return true;

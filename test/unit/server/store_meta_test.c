@@ -116,13 +116,27 @@ TEST(a_word_in_another_segments_place_is_damaged)
 
 TEST(a_right_check_over_a_word_that_cannot_be_is_damage)
 {
-    /* Unknown state, unknown owner, in use by nobody, free and owned, dirty and owned, closed and not used. */
-    static const struct segment_meta wrong[] = {
-        {5, 1, 0, 1, false}, {15, 0, 0, 1, false}, {2, 7, 0, 1, false}, {2, 0, 0, 1, false},
-        {0, 1, 0, 1, false}, {1, 1, 0, 1, false},  {4, 1, 0, 1, true}};
+    /* Unknown state, unknown owner, in use by nobody, free and owned, dirty and owned. */
+    static const struct segment_meta wrong[] = {{5, 1, 0, 1, false}, {15, 0, 0, 1, false},
+                                                {2, 7, 0, 1, false}, {2, 0, 0, 1, false},
+                                                {0, 1, 0, 1, false}, {1, 1, 0, 1, false}};
     struct segment_meta out;
     for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_false(meta_decode(3, meta_encode(3, &wrong[i]), &out));
+}
+
+/* PM of this format is read by a version that knows no closed segments, too, and comes back from there. */
+TEST(that_a_segment_is_closed_is_no_damage_to_who_does_not_know_it)
+{
+    struct segment_meta closed = {SEGMENT_USED, OWNER_WORKER, 63, 5, true}, out;
+    const uint64_t word = meta_encode(3, &closed);
+    assert_int_equal(word & 0xff, SEGMENT_USED | OWNER_WORKER << 4); /* it looks at these, */
+    assert_int_equal(word >> 16 & META_ALLOCATION_MAX, 5);           /* and at this, */
+    closed.state = SEGMENT_COMMITTED; /* and leaves the rest as it is */
+    assert_true(meta_decode(3, meta_encode(3, &closed), &out));
+    assert_int_equal(out.state, SEGMENT_COMMITTED);
+    assert_int_equal(out.owner_number, 63);
+    assert_false(out.closed);
 }
 
 /* --- crashes --- */
