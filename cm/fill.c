@@ -6,15 +6,17 @@
  *  G2 A shard that changed has a higher epoch; one that did not is as it was.
  *  G3 A shard that is not kept has a full replica of before as its primary, and loses a full one only if it has as many as are
  *     wanted without it, or if its primary, which is here and goes on, does not reach it, or if that has no space and two others
- *     stay (G4).
+ *     stay (G4), or as G6 says.
  *  G4 Space comes first. Nobody fills who has not said that all fits that is to come, this shard too; who runs short leaves
  *     what it fills, and a full server one shard at a time that it backs. Too few replicas are better than a shard that takes
  *     no puts.
  *  G5 A primary that reaches nobody may be the one with the bad link. If a full backup is reached by all others, and reaches some
  *     itself, the two swap roles: what it says of its own sends then decides who leaves.
- *  G6 A primary that could not read an entry and a full backup of which nobody knows such a thing swap roles. Both stay: what else
- *     is damaged at either, nobody knows. A backup that could not read one is made no primary. As long as the primary is such a
- *     one, no full replica within its reach leaves: it may have what the primary cannot read.
+ *  G6 A primary that could not read an entry and a full backup of which nobody knows such a thing swap roles. A backup that could not
+ *     read one is made no primary, and beside a primary that could it leaves when another has filled, as what else is damaged at
+ *     either nobody knows. If nobody else can fill, it fills anew itself, one of a shard at a time. It leaves a shard that is split at
+ *     once, as it cannot copy that to the children. As long as the primary is such a one, no full replica within its reach
+ *     leaves: it may have what the primary cannot read.
  */
 #include "cm/fill.h"
 
@@ -83,6 +85,13 @@ static bool is_damaged(const struct work *work, const struct shard *shard, uint3
     return at < back->present && damage_was_found(&back->run[at]->damage, shard->id);
 }
 
+/* G6. It was a full backup before, and is to be replaced. */
+static bool is_spoiled(const struct work *work, const struct shard *shard, uint32_t server)
+{
+    return shard_has_backup(work->old, server) && is_damaged(work, shard, server) &&
+           !is_damaged(work, shard, shard->primary);
+}
+
 /* Into the order of members. */
 static void add_members(const struct fill_from *from, struct cluster_config *config)
 {
@@ -118,13 +127,19 @@ static bool may_stay(const struct work *work, const struct shard *shard, uint32_
     return cluster_wants(work->config, server) && server != shard->move_from;
 }
 
-/* Of these replicas, those that may stay and are within reach. */
-static uint32_t count_lasting(const struct work *work, const struct shard *shard,
-                              const uint32_t *servers, uint32_t count)
+/* And it is within reach, and need not be replaced. */
+static bool lasts(const struct work *work, const struct shard *shard, uint32_t server)
 {
-    uint32_t lasting = 0;
-    for (uint32_t i = 0; i < count; i++)
-        lasting += may_stay(work, shard, servers[i]) && !is_cut(work, shard, servers[i]);
+    return may_stay(work, shard, server) && !is_cut(work, shard, server) &&
+           !is_spoiled(work, shard, server);
+}
+
+/* Of the full ones. */
+static uint32_t count_lasting(const struct work *work, const struct shard *shard)
+{
+    uint32_t lasting = lasts(work, shard, shard->primary);
+    for (uint32_t i = 0; i < shard->backup_count; i++)
+        lasting += lasts(work, shard, shard->backups[i]);
     return lasting;
 }
 
@@ -135,10 +150,9 @@ static uint32_t keep(const struct work *work, const struct shard *shard, uint32_
 {
     uint32_t left = 0, others = 0;
     for (uint32_t i = 0; i < count; i++) {
-        bool stays = leavers;
-        if (is_cut(work, shard, servers[i]))
-            stays = false;
-        else if (may_stay(work, shard, servers[i]))
+        bool stays = leavers && !is_cut(work, shard, servers[i]) &&
+                     !(shard->split == SPLIT_PARENT && is_spoiled(work, shard, servers[i]));
+        if (lasts(work, shard, servers[i]))
             stays = others++ < most;
         if (stays || servers[i] == work->old->primary)
             servers[left++] = servers[i];
@@ -151,9 +165,8 @@ static uint32_t keep(const struct work *work, const struct shard *shard, uint32_
 static bool drop_replicas(const struct work *work, struct shard *shard)
 {
     const uint32_t before = shard->backup_count + shard->filling_count,
-                   wanted = work->config->replicas,
-                   primary = count_lasting(work, shard, &shard->primary, 1),
-                   full = primary + count_lasting(work, shard, shard->backups, shard->backup_count);
+                   wanted = work->config->replicas, primary = lasts(work, shard, shard->primary),
+                   full = count_lasting(work, shard);
     const bool damaged = is_damaged(work, shard, shard->primary); /* G6 */
     shard->backup_count =
         keep(work, shard, shard->backups, shard->backup_count, damaged || full < wanted,
@@ -196,6 +209,18 @@ static bool swap_roles(struct work *work, struct shard *shard)
     return true;
 }
 
+/* If it is one. */
+static void drop_backup(struct shard *shard, uint32_t server)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        if (shard->backups[i] != server)
+            shard->backups[left++] = shard->backups[i];
+    }
+    memset(&shard->backups[left], 0, (shard->backup_count - left) * sizeof shard->backups[0]);
+    shard->backup_count = left;
+}
+
 /* G4: keep those in their order that are not short; a full one goes if two others stay, and none has from that server. */
 static bool drop_short(struct work *work, struct shard *shard)
 {
@@ -213,16 +238,14 @@ static bool drop_short(struct work *work, struct shard *shard)
         if (!place->sheds || damaged || !shard_has_backup(work->old, shard->backups[i]))
             continue;
         place->sheds = false;
-        shard->backup_count--;
-        memmove(&shard->backups[i], &shard->backups[i + 1],
-                (shard->backup_count - i) * sizeof shard->backups[0]);
-        shard->backups[shard->backup_count] = 0;
+        drop_backup(shard, shard->backups[i]);
     }
     shard_mend_move(shard);
     return shard->backup_count + shard->filling_count < before;
 }
 
-/* G4. Of those with at least half of the most room, the one that is a replica of fewest; NULL: nobody can. */
+/* G4. Of those with at least half of the most room, the one that is a replica of fewest; or a full backup, as G6 says. NULL: nobody
+ * can. */
 static struct place *choose(struct work *work, const struct shard *shard, uint32_t *server)
 {
     const struct cluster_config *config = work->config;
@@ -237,14 +260,19 @@ static struct place *choose(struct work *work, const struct shard *shard, uint32
     for (uint32_t i = 0; i < config->member_count; i++) {
         struct place *place = &work->places[i];
         const uint32_t other = config->members[i].server;
-        if (config->members[i].kept || shard_names(shard, other) ||
-            !count_lasting(work, shard, &other, 1))
+        if (config->members[i].kept || shard_names(shard, other) || !lasts(work, shard, other))
             continue;
         short_of = short_of || place->told;
         if (place->room <= bytes)
             continue;
         able[count++] = place;
         most = place->room > most ? place->room : most;
+    }
+    for (uint32_t i = 0; i < shard->backup_count && count + shard->filling_count == 0; i++) {
+        const uint32_t other = shard->backups[i]; /* G6 */
+        if (place_of(work, other)->room > bytes && may_stay(work, shard, other) &&
+            is_spoiled(work, shard, other) && !is_cut(work, shard, other))
+            able[count++] = place_of(work, other);
     }
     for (uint32_t i = 0; i < count; i++) {
         if (able[i]->room >= most / 2 && (!best || able[i]->held < best->held))
@@ -262,16 +290,14 @@ static struct place *choose(struct work *work, const struct shard *shard, uint32
 static bool begin_filling(struct work *work, struct shard *shard)
 {
     const struct cluster_config *config = work->config;
-    const uint32_t count = count_lasting(work, shard, &shard->primary, 1) +
-                           count_lasting(work, shard, shard->backups, shard->backup_count) +
-                           shard->filling_count;
-    if (count >= config->replicas ||
+    if (count_lasting(work, shard) + shard->filling_count >= config->replicas ||
         shard->backup_count + shard->filling_count == CLUSTER_MAX_REPLICAS - 1)
         return false;
     uint32_t server;
     struct place *place = choose(work, shard, &server);
     if (!place)
         return false;
+    drop_backup(shard, server);
     place->held++;
     shard->filling[shard->filling_count++] = server;
     return true;

@@ -33,7 +33,8 @@ struct fill_from {
  *  - a replica that has all is a full backup, the last in their order;
  *  - a backup, full or filling, that its primary says it does not reach leaves that shard; but a primary that reaches nobody swaps
  *    roles with a full backup that all others reach;
- *  - a primary that could not read an entry swaps roles with a full backup of which nobody knows such a thing;
+ *  - a primary that could not read an entry swaps roles with a full backup of which nobody knows such a thing; a backup that could
+ *    not, beside a primary that could, leaves as a drained one does, or if nobody else can fill begins to fill itself;
  *  - who runs short of space leaves the shards that it fills, and who is full one that two others hold in full (loads.h);
  *  - a drained primary and the full backup that leads fewest shards, and is not drained, swap roles; a drained backup leaves when
  *    the shard has `replicas` full ones without it, or at once if it fills. So does another one that fills then;

@@ -59,7 +59,7 @@ struct server_common {
         rows_owed; /* settled versions have risen, and no segment was closed: who says so wakes the control role */
     _Atomic uint64_t periods; /* after which segments became COMMITTED; wakes the clean role */
     _Atomic uint64_t
-        damages; /* shards of which damage was found in this run (shard_found_damage) */
+        damages; /* how often it changed of which shards damage is known (shard_found_damage; a replica of such a one left) */
     _Atomic uint64_t exposures; /* calls of shard_expose that changed something */
     _Atomic uint64_t kept;      /* of those, for the logs of this server; likewise, and before */
     _Atomic bool stop;          /* the server was asked to stop (server_stop) */

@@ -242,6 +242,8 @@ static int forget(struct control *control, uint32_t position)
     store_replica_set(control->common->store, shard->id,
                       &(struct replica_row){.state = REPLICA_NONE});
     control->shards[position] = NULL;
+    if (atomic_load_explicit(&shard->damaged, memory_order_relaxed)) /* that is told, too */
+        atomic_fetch_add_explicit(&control->common->damages, 1, memory_order_release);
     struct adopt_shard *at = &control->adoption.shards[position];
     at->place = ADOPT_WITH_OWNER;
     at->leaves = false;

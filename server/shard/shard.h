@@ -81,7 +81,7 @@ struct shard_state {
         exposed; /* the uncommitted suffix may name versions above this one in segments that are COMMITTED, until the
                               * shard is reconciled; UINT64_MAX: none (clean_copy.c, K9). Lowered by shard_expose */
     _Atomic bool
-        damaged; /* something of it could not be read here in this run (shard_found_damage) */
+        damaged; /* something of this replica could not be read here in this run (shard_found_damage) */
     _Atomic bool recovering; /* primary: log reconciliation is not done, nothing is served */
     _Atomic uint64_t lost;   /* primary: committed versions that its reconciliation found nowhere */
     _Atomic bool missing;    /* backup: a committed version never arrived (prefix.h) */

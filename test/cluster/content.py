@@ -10,6 +10,7 @@ from harness import DIVISOR, Cluster, expect, program, run, tap
 
 RECORDS = 200_000 // DIVISOR
 OPERATIONS = 600_000 // DIVISOR
+flipped = []  # a file, and an offset there
 
 
 def before():
@@ -68,16 +69,22 @@ def flip_one_bit(path, offset):
         file.write(bytes([byte ^ 1]))
 
 
-@tap.case
-def a_byte_flipped_on_a_running_backup_is_reported_with_shard_and_server():
-    key, value = "object-to-be-damaged", secrets.token_hex(20)
+def place_to_damage(cluster, key):
+    """A shard, a backup of it, its file and a place there within the value of that key, which is put."""
+    value = secrets.token_hex(20)
     cluster.ok("put", key, value)
     shard = cluster.shard_of(key)
     backup = shard["backups"][-1]
     # Digested everywhere, and equal, before the damage.
     tap.equal(cluster.rowan("verify", seconds=300).code, 0)
     path = os.path.join(cluster.directory, f"s{backup}.pm")
-    offset = place_of(path, value.encode()) + 7
+    return shard, backup, path, place_of(path, value.encode()) + 7
+
+
+@tap.case
+def a_byte_flipped_on_a_running_backup_is_reported_with_shard_and_server():
+    key = "object-to-be-damaged"
+    shard, backup, path, offset = place_to_damage(cluster, key)
     flip_one_bit(path, offset)
     done = cluster.rowan("verify", seconds=300)
     tap.equal(done.code, 1, done.both)
@@ -91,8 +98,12 @@ def a_byte_flipped_on_a_running_backup_is_reported_with_shard_and_server():
         [(problem["shard"], problem["server"]) for problem in found["problems"]],
         [(shard["shard"], backup)],
     )
-    flip_one_bit(path, offset)
-    tap.equal(cluster.rowan("verify", seconds=300).code, 0, "after the repair")
+    # It is filled anew, by itself, as nobody else is there to take its place.
+    left = f" shard_left shard={shard['shard']} "
+    tap.wait_until(lambda: left in cluster.log(f"s{backup}"), 60, "the replica did not leave")
+    tap.wait_until(lambda: not cluster.ok("--json", "status").json()["under_replicated"], 60, "it was not filled anew")
+    tap.equal(cluster.rowan("verify", seconds=300).code, 0, "after it was filled anew")
+    flipped.extend((path, offset))
 
 
 # --- rowan-server --check ---
@@ -113,6 +124,7 @@ def check_refuses_the_memory_of_a_server_that_runs():
 @tap.case
 def the_cluster_stops_cleanly():
     cluster.stop()
+    flip_one_bit(*flipped)  # what is damaged there is dead, and lies there still
 
 
 @tap.case
@@ -124,6 +136,23 @@ def check_finds_nothing_in_what_a_stopped_server_left():
         tap.check(found["found"] == 0 and found["blocks"]["puts"] >= RECORDS, found)
         tap.check(all(row["state"] == "full" for row in found["replicas"]) and found["replicas"], found)
     tap.contains(check_of(path, code=0).out, "nothing is damaged")
+
+
+# --- where there are leases ---
+
+
+@tap.case
+def a_backup_with_damage_is_filled_anew():
+    other = Cluster("damaged", "--pm-bytes", "128M", "--lease-ms", "1000")
+    shard, backup, path, offset = place_to_damage(other, "key")
+    flip_one_bit(path, offset)
+    tap.contains(other.rowan("verify", seconds=300).both, f"shard {shard['shard']} on server {backup}")
+    # Nobody else is there to take its place.
+    tap.wait_until(lambda: f" shard_left node=server-{backup} shard={shard['shard']} " in other.log(f"s{backup}"), 60, other.last_logs)
+    tap.wait_until(lambda: not other.ok("--json", "status").json()["under_replicated"], 60, other.last_logs)
+    tap.equal(other.shard_of("key")["backups"][-1], backup)
+    tap.equal(other.rowan("verify", seconds=300).code, 0)
+    other.stop()
 
 
 sys.exit(tap.main(before))

@@ -215,6 +215,8 @@ TEST(a_primary_that_could_not_read_an_entry_swaps_roles_with_a_backup_that_could
     assert_row(config, 0, 8, 1, 0);
     for (uint16_t i = 1; i < SHARDS; i++)
         assert_row(config, i, 7, rows[i][1], 0);
+    first.damage.count = 0; /* what becomes of 1 as a backup is shown below */
+    damage_found(&first.damage, 3);
     from.old = config;
     assert_null(fill_make(&from)); /* it stays so */
 
@@ -225,6 +227,55 @@ TEST(a_primary_that_could_not_read_an_entry_swaps_roles_with_a_backup_that_could
     assert_null(fill_make(&from)); /* it may have what the primary cannot read */
     cluster_release(config);
     cluster_release(old);
+}
+
+/* From there on, with what the backup, server 1, was found to have damaged. Ends `old`. */
+static struct cluster_config *after_damage(struct cluster_config *old, uint16_t shard,
+                                           const uint8_t filled[SHARDS], bool all_of_it)
+{
+    struct cm_join first = world_join_of(1), second = world_join_of(2);
+    damage_found(&first.damage, shard);
+    if (all_of_it)
+        damage_found(&second.damage, shard);
+    struct fill_from from = {.old = old, .filled = filled, .leases = &leases};
+    from.back = (struct comeback){.present = 2, .run = {&second, &first}};
+    struct cluster_config *config = fill_make(&from);
+    cluster_release(old);
+    return config;
+}
+
+TEST(a_backup_that_could_not_read_an_entry_leaves_when_another_has_filled)
+{
+    const uint32_t rows[][3] = {{2, 1, 0}, {2, 1, 0}, {2, 3, 0}, {1, 3, 0}};
+    assert_null(after_damage(make(rows), 0, none, true)); /* nobody is better */
+    struct cluster_config *config = after_damage(make(rows), 0, none, false);
+    assert_non_null(config);
+    assert_row(config, 0, 8, 1, 3);
+    assert_null(after_damage(cluster_hold(config), 0, none, false));
+    struct cluster_config *worse = after_damage(cluster_hold(config), 0, none, true);
+    assert_non_null(worse); /* what is damaged at the primary came out by that */
+    assert_row(worse, 0, 9, 1, 0);
+    cluster_release(worse);
+    config = after_damage(config, 0, (const uint8_t[SHARDS]){1}, false);
+    assert_row(config, 0, 9, 3, 0);
+    assert_null(after_damage(config, 0, none, false));
+}
+
+TEST(a_backup_that_could_not_read_an_entry_fills_anew_where_nobody_else_can)
+{
+    const uint32_t rows[][3] = {{2, 1, 0}, {2, 1, 0}, {2, 3, 0}, {1, 3, 0}};
+    struct cluster_config *old = make(rows);
+    old->replicas = 3;
+    for (uint32_t i = 0; i < SHARDS; i++)
+        old->shards[i].backups[old->shards[i].backup_count++] =
+            i < 2 ? 3 : 3 - old->shards[i].primary;
+    struct cluster_config *config = after_damage(old, 0, none, false);
+    assert_row(config, 0, 8, 3, 1);
+    assert_null(after_damage(cluster_hold(config), 0, none, false));
+    config = after_damage(config, 1, (const uint8_t[SHARDS]){1}, false); /* the new row has none */
+    assert_int_equal(config->shards[0].backup_count, 2);
+    assert_row(config, 1, 8, 3, 1);
+    cluster_release(config);
 }
 
 /* --- space --- */

@@ -252,12 +252,15 @@ TEST(a_primary_moves_to_a_full_backup_at_once)
 {
     struct world *world = two_replicas();
     const struct shard before = *row_of(world, 4);
-    struct cm_join join = world_join_of(before.backups[0]);
+    struct cm_join join = world_join_of(before.backups[0]), leads = world_join_of(before.primary);
     damage_found(&join.damage, 4);
+    damage_found(&leads.damage, 4); /* else the backup would be replaced */
     world_join(world, before.backups[0], 2, &join);
+    world_join(world, before.primary, 2, &leads);
     move(world, 4, before.primary, before.backups[0]);
     assert_refused(world, "could not read an object of shard 4");
-    join.damage.count = 0;
+    join.damage.count = leads.damage.count = 0;
+    world_join(world, before.primary, 2, &leads);
     world_join(world, before.backups[0], 2, &join);
     move(world, 4, before.primary, before.backups[0]);
     assert_done(world);

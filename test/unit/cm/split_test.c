@@ -156,6 +156,29 @@ TEST(a_backup_out_of_reach_of_the_primary_leaves_all_three)
     cluster_release(next);
 }
 
+/* What it cannot read it cannot copy either. */
+TEST(a_damaged_backup_leaves_the_parent_and_its_children)
+{
+    struct cluster_config *config = split_one(), *next;
+    struct cm_join primary = world_join_of(2), backup = world_join_of(4);
+    damage_found(&backup.damage, 1);
+    struct fill_from from = {.old = config, .filled = filled};
+    from.back.present = 2;
+    from.back.run[0] = &primary;
+    from.back.run[1] = &backup;
+    next = fill_make(&from);
+    assert_non_null(next);
+    for (uint16_t id = 1; id <= 4; id++) {
+        const struct shard *row = cluster_shard(next, id);
+        if (id != 2)
+            assert_true(row->primary == 2 && row->backup_count == 1 && row->backups[0] == 3);
+    }
+    damage_found(&primary.damage, 1); /* the backup may have what that cannot read */
+    assert_null(fill_make(&from));
+    cluster_release(config);
+    cluster_release(next);
+}
+
 TEST(children_have_new_ids_and_epochs_above_all_that_had_them)
 {
     struct cluster_config *config = three_shards();
