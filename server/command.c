@@ -41,14 +41,13 @@ void command_drain(struct inbox *inbox)
     }
 }
 
-bool command_answer(struct queries *queries, struct inbox *outbox, const struct pm *pm,
-                    const struct entry_format *format)
+bool command_answer(struct queries *queries, struct inbox *outbox, struct server_common *common)
 {
     struct query *query = queries->first;
     if (!query)
         return false;
     LIST_REMOVE(queries, query, place); /* once it is handed over, it is the receiver's */
-    if (!query_step(query, pm, format) ||
+    if (!query_step(query, common) ||
         command_push(outbox, &(struct command){.kind = COMMAND_QUERY, .query = query}))
         LIST_APPEND(queries, query, place);
     return true;

@@ -131,7 +131,6 @@ void command_drain(struct inbox *inbox);
 
 /* command_answer: a bounded step of the first query. It goes back to control when it is answered and
  * `outbox` has space, else behind the other queries. True if there was one. */
-bool command_answer(struct queries *queries, struct inbox *outbox, const struct pm *pm,
-                    const struct entry_format *format);
+bool command_answer(struct queries *queries, struct inbox *outbox, struct server_common *common);
 
 #endif

@@ -253,10 +253,6 @@ static int send_checksum(const struct control *control, const struct query *quer
     Rowan__ChecksumIs body = checksum->is;
     body.shard = query->shard;
     body.server = control->common->server;
-    const struct shard *row = cluster_shard(control->config, query->shard);
-    struct shard_state *shard = row ? control->shards[row - control->config->shards] : NULL;
-    if (body.damaged && shard)
-        shard_found_damage(shard, &control->common->damages);
     if (body.damaged && control_may_see_keys(control, query->link)) {
         show_key(checksum, key);
         body.damaged_key = key;

@@ -496,8 +496,7 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= digest_tail_answer(digest);
     if (digest->missing.first || digest->gap != DIGEST_NOWHERE)
         busy |= digest_seek_missing(digest, wake_ns);
-    busy |= command_answer(&digest->queries, &digest->role.outbox, digest->common->pm,
-                           &digest->common->format);
+    busy |= command_answer(&digest->queries, &digest->role.outbox, digest->common);
     if (digest->log.segments != segments) /* control looks at space, and commits the old segment */
         inbox_wake(&digest->role.outbox);
     plan_look(digest, busy, now_ns, wake_ns);

@@ -189,8 +189,19 @@ void query_begin(struct queries *queries, struct query *query, struct shard_stat
     LIST_APPEND(queries, query, place);
 }
 
-bool query_step(struct query *query, const struct pm *pm, const struct entry_format *format)
+static void tell_damage(const struct query *query, struct server_common *common)
 {
+    const bool damaged = query->kind == QUERY_TRACE
+                             ? query->trace.is.damaged
+                             : query->kind == QUERY_CHECKSUM && query->checksum.is.damaged > 0;
+    if (damaged && query->state)
+        shard_found_damage(query->state, &common->damages);
+}
+
+bool query_step(struct query *query, struct server_common *common)
+{
+    const struct pm *pm = common->pm;
+    const struct entry_format *format = &common->format;
     if (query->answered)
         return true;
     if (query->kind == QUERY_SUFFIX) {
@@ -202,6 +213,7 @@ bool query_step(struct query *query, const struct pm *pm, const struct entry_for
         answer_trace(&query->trace, query->state, pm, format);
     else if (!checksum_step(&query->checksum, query->state, pm, format))
         return false;
+    tell_damage(query, common);
     query->answered = true;
     return true;
 }

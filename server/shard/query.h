@@ -21,6 +21,7 @@
 #include "common/cluster/control.h"
 #include "common/entry/entry.h"
 #include "common/pm/pm.h"
+#include "server/common.h"
 #include "server/shard/block_list.h"
 #include "server/shard/shard.h"
 
@@ -111,7 +112,7 @@ struct queries {
 void query_begin(struct queries *queries, struct query *query, struct shard_state *state);
 
 /* query_step: a bounded step of an answer; true when it is there. */
-bool query_step(struct query *query, const struct pm *pm, const struct entry_format *format);
+bool query_step(struct query *query, struct server_common *common);
 
 /* queries_refuse: whose shard goes to another owner is answered with ROWAN_EAGAIN, and names it no more. */
 void queries_refuse(struct queries *queries, const struct shard_state *state);

@@ -104,6 +104,7 @@ static void visit_item(void *context, uint64_t offset)
     if (entry_verify(&common->format, pm_at(common->pm, offset),
                      STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES, &header) ||
         header.shard != owner->parent->id) {
+        shard_found_damage(owner->parent, &owner->common->damages);
         visit->error = ROWAN_EDAMAGED; /* split-5 */
         return;
     }

@@ -445,8 +445,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= worker_commit_poll(worker, now_ns, wake_ns);
     busy |= worker_write_advance(worker, now_ns, wake_ns);
     busy |= worker_epoch_poll(worker);
-    busy |= command_answer(&worker->queries, &worker->role.outbox, worker->common->pm,
-                           &worker->common->format);
+    busy |= command_answer(&worker->queries, &worker->role.outbox, worker->common);
     busy |= check_lease(worker);
     count_latencies(worker);
     fabric_flush(worker->endpoint);

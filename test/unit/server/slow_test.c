@@ -5,6 +5,7 @@
 #include "common/base/error.h"
 #include "common/base/version.h"
 #include "landing.h"
+#include "server/control/control_state.h"
 #include "server/worker/worker_state.h"
 #include "test/lib/unit.h"
 
@@ -196,6 +197,14 @@ TEST(a_primary_tells_where_a_key_lies)
     assert_int_equal(header.version, is->version);
     assert_int_equal(header.value_bytes, is->value_bytes);
     assert_int_equal(is->offset % STORE_SEGMENT_BYTES % ENTRY_ALIGN, 0);
+
+    const struct control *control = server_poller(stage->server, 0).role;
+    assert_int_equal(control->damages_told, 0);
+    stage->heap->pm.base[is->offset + ENTRY_HEADER_BYTES + bytes] ^= 1;
+    is = trace(stage, 1, stage_key_of(1), bytes)->trace_is;
+    assert_true(is->damaged);
+    stage_run(stage);
+    assert_int_equal(control->damages_told, 1); /* the manager hears of it */
 }
 
 static int failure(const Rowan__ControlMessage *answer)

@@ -262,6 +262,7 @@ TEST(a_damaged_item_keeps_the_parent)
     for (unsigned i = 0; i < 100; i++, now_ns += NS_PER_S) {
         run();
         assert_false(is_over());
+        assert_true(atomic_load(&parent->damaged)); /* the manager hears of it */
     }
     *byte ^= 1;
     run();

@@ -31,6 +31,7 @@ static enum poll_result take_back(void *role, uint64_t now_ns, uint64_t *wake_ns
 static void push_some(struct run *run)
 {
     struct queries queries = {0};
+    struct server_common common = {0};
 
     for (uint32_t i = 0; i < AT_A_TIME; i++) {
         struct query *query = calloc(1, sizeof *query);
@@ -38,7 +39,7 @@ static void push_some(struct run *run)
         assert_non_null(query);
         query_begin(&queries, query, NULL);
     }
-    while (command_answer(&queries, &run->outbox, NULL, NULL))
+    while (command_answer(&queries, &run->outbox, &common))
         ;
     assert_null(queries.first);
     assert_null(queries.last);
