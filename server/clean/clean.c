@@ -20,7 +20,8 @@
  *      this role alone (store.h); those that the other logs need it leaves alone while victims wait for others to let go.
  *      At the reserve a pass for tombstones goes on only where there is nothing to copy at the moment: it may be what makes
  *      space.
- *  V5  A victim in which something live cannot be copied, because it cannot be read, stays as it is.
+ *  V5  A victim in which something live cannot be copied, because it cannot be read, stays as it is, until less of it is live. It
+ *      is told of which shards that is.
  */
 #include "server/clean/clean.h"
 
@@ -327,8 +328,10 @@ static void give_up(struct clean *clean, struct victim *victim)
     uint64_t until_ns = clean->now_ns + CLEAN_AGAIN_NS;
     if (parked->stuck && !waits && !clean->leaving.first) {
         until_ns = UINT64_MAX;
+        parked->items = live_items(store_live(clean->common->store), victim->segment);
         log_event(LOG_WARN, "segment_parked", "segment=%lu items=%lu reason=damaged",
-                  victim->segment, live_items(store_live(clean->common->store), victim->segment));
+                  victim->segment, parked->items);
+        clean_copy_tell(clean, victim);
     }
     parked->stuck |= !waits;
     parked->named = clean->named;

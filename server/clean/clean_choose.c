@@ -121,9 +121,11 @@ static bool is_candidate(const struct clean *clean, const struct newest *newest,
 {
     const struct clean_parked *parked = &clean->parked[segment];
     const bool is_named = parked->named && clean_is_exposed(clean, parked->named - 1);
-    return meta->state == SEGMENT_COMMITTED && meta->owner != OWNER_CHECKPOINT &&
-           clean->now_ns >= parked->until_ns && !is_named && !clean_victim(clean, segment) &&
-           !is_newest(clean, newest, meta);
+    const bool is_parked =
+        clean->now_ns < parked->until_ns &&
+        (!parked->items || live_items(store_live(clean->common->store), segment) >= parked->items);
+    return meta->state == SEGMENT_COMMITTED && meta->owner != OWNER_CHECKPOINT && !is_parked &&
+           !is_named && !clean_victim(clean, segment) && !is_newest(clean, newest, meta);
 }
 
 /* What the best one is worth; 0: none is. */

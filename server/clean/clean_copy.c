@@ -29,6 +29,7 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "server/clean/clean_state.h"
+#include "server/store/torn.h"
 
 enum clean_fate {
     FATE_MOVE, /* copied; the index leads to the copy */
@@ -122,13 +123,16 @@ static enum clean_fate judge_superseded(const struct clean *clean, struct victim
                                         const struct entry_header *header, const uint8_t *key,
                                         uint64_t at)
 {
-    const struct server_common *common = clean->common;
+    struct server_common *common = clean->common;
     const uint8_t *found = pm_at(common->pm, at);
     struct entry_header superseder;
     const uint64_t room = STORE_SEGMENT_BYTES - at % STORE_SEGMENT_BYTES;
-    if (entry_verify(&common->format, found, room, &superseder) ||
-        !entry_key_equals(&common->format, found, key, header->key_bytes))
-        return FATE_KEEP; /* it is damaged */
+    if (entry_verify(&common->format, found, room, &superseder)) {
+        shard_found_damage(clean->shards[header->shard], &common->damages);
+        return FATE_KEEP;
+    }
+    if (!entry_key_equals(&common->format, found, key, header->key_bytes))
+        return FATE_KEEP;
     if (superseder.version == header->version)
         return stands_in(clean, victim, at) ? FATE_DROP : FATE_KEEP;
     if (superseder.version < header->version)
@@ -301,6 +305,31 @@ static enum clean_copied finish(struct clean *clean, struct victim *victim)
     }
     const bool left = live_items(store_live(clean->common->store), victim->segment) > 0;
     return left || clean->exposed || clean->named ? CLEAN_STUCK : CLEAN_DONE;
+}
+
+/* --- what cannot be read --- */
+
+/* A place that is not whole. It matters if its shard's index leads there. */
+static void found_damage(void *context, uint32_t position)
+{
+    struct clean *clean = context;
+    struct server_common *common = clean->common;
+    const uint8_t *at = clean->scan.base + position, *key;
+    struct entry_header header;
+    uint32_t bytes;
+    if (!entry_guess(&common->format, at, STORE_SEGMENT_BYTES - position, &header, &key, &bytes))
+        return;
+    struct shard_state *shard = clean->shards[header.shard];
+    if (shard && index_find(shard->index, index_hash(key, header.key_bytes), key,
+                            header.key_bytes) == (uint64_t)(at - common->pm->base))
+        shard_found_damage(shard, &common->damages);
+}
+
+void clean_copy_tell(struct clean *clean, struct victim *victim)
+{
+    begin_scan(clean, victim);
+    while (!torn_step(&clean->scan, STORE_SEGMENT_BYTES, found_damage, clean))
+        ;
 }
 
 /* --- the scan --- */

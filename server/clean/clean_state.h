@@ -59,10 +59,11 @@ struct victim {
     uint64_t until_ns; /* COMMIT */
 };
 
-/* A segment that cannot be emptied: no victim until then. */
+/* A segment that cannot be emptied: no victim until then, or until fewer items lead there. */
 struct clean_parked {
     uint64_t until_ns;
-    bool stuck; /* it holds what cannot be read (V5), as far as one try can tell */
+    uint64_t items; /* if it is for what cannot be read: so many did; else 0 */
+    bool stuck;     /* it holds what cannot be read (V5), as far as one try can tell */
     uint32_t
         named; /* nor while the suffix of a shard may name what it holds: 1 + the shard's id; 0: of none (K9) */
 };
@@ -341,6 +342,9 @@ void clean_checkpoint_abort(struct clean *clean);
 /* --- clean_copy.c --- */
 
 void clean_copy_begin(struct clean *clean, struct victim *victim);
+
+/* clean_copy_tell: of which shards something that is live there cannot be read. No victim is being scanned. */
+void clean_copy_tell(struct clean *clean, struct victim *victim);
 
 /* K9: may a suffix name something of that shard in a COMMITTED segment? */
 static inline bool clean_is_exposed(const struct clean *clean, uint32_t id)

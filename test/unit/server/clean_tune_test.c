@@ -85,4 +85,27 @@ TEST(what_a_suffix_may_name_stays_until_the_shard_is_reconciled)
     }
 }
 
+TEST(what_is_damaged_in_a_victim_is_told_and_it_is_one_again_when_nothing_leads_there)
+{
+    const uint64_t victim = commit_put(image, LED, v(1), "k");
+    begin_server(image, 12, false);
+    const uint64_t damaged = find(led, "k");
+    image->heap->pm.base[damaged + ENTRY_HEADER_BYTES + 2] ^= 1;
+    for (unsigned i = 0; i < 2; i++) { /* it is tried once more */
+        assert_false(atomic_load(&led->damaged));
+        poll();
+        now_ns += 2 * NS_PER_S;
+    }
+    assert_true(atomic_load(&led->damaged));
+    assert_int_equal(atomic_load(&image->common.damages), 1);
+    const uint64_t begun = clean->victims_begun;
+    poll();
+    assert_int_equal(clean->victims_begun, begun);
+    assert_int_equal(index_remove(led->index, index_hash("k", 1), damaged), 1);
+    live_removed(store_live(image->store), damaged); /* it is written anew, or its replica left */
+    atomic_store(&image->common.reserve, SEGMENTS);  /* it does not wait for more copies */
+    poll();
+    assert_int_equal(store_meta(image->store, victim).state, SEGMENT_FREE);
+}
+
 UNIT_MAIN(NULL, NULL)
