@@ -9,7 +9,7 @@
 #include "common/cluster/cluster.h"
 
 enum {
-    DAMAGE_MAX_SHARDS = 64,
+    DAMAGE_MAX_SHARDS = 1024,    /* all that a cluster has unless --max-shards says more */
     DAMAGE_NO_SLOT = UINT16_MAX, /* the shard is known by other means */
 };
 

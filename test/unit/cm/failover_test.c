@@ -238,4 +238,14 @@ TEST(a_shard_without_an_epoch_left_is_said)
     cluster_release(old);
 }
 
+TEST(as_many_shards_as_a_cluster_has_are_told_of_one_by_one)
+{
+    struct damage damage = {0};
+    for (uint16_t i = 0; i < 1000; i++)
+        damage_add(&damage, i, DAMAGE_NO_SLOT);
+    damage_found(&damage, 1000);
+    assert_false(damage.all);
+    assert_true(damage_was_found(&damage, 1000));
+}
+
 UNIT_MAIN(NULL, NULL)
