@@ -21,13 +21,13 @@ static void add_damage(struct cm_join *join, const Rowan__DamagedShard *from)
 {
     const bool right = from->shard <= UINT16_MAX && from->first_slot <= UINT16_MAX &&
                        from->last_slot <= UINT16_MAX;
-    if (right) {
+    if (right && from->found) {
+        damage_found(&join->damage, (uint16_t)from->shard);
+    } else if (right) {
         damage_add(&join->damage, (uint16_t)from->shard, (uint16_t)from->first_slot);
         if (from->first_slot != DAMAGE_NO_SLOT)
             damage_add(&join->damage, (uint16_t)from->shard, (uint16_t)from->last_slot);
     }
-    if (right && from->found)
-        damage_found(&join->damage, (uint16_t)from->shard);
     join->possibly_incomplete |= !right || join->damage.all;
 }
 

@@ -1,6 +1,7 @@
 /* cm_test.c - the adapter between the real seams. */
 #define TEST_FIXTURE setup, teardown
 
+#include "cm/cm_internal.h"
 #include "cm/proposal.h"
 #include "common/base/error.h"
 #include "common/base/version.h"
@@ -328,6 +329,26 @@ TEST(a_peer_that_does_not_read_is_given_up)
     assert_true(WAIT_FOR(after_poll(&peers[2].closed)));
     assert_true(peers[2].answer_count < asked);
     assert_int_equal(cm_error(manager), ROWAN_OK);
+}
+
+/* What a start found puts data in doubt; what a running server could not read does not. */
+TEST(what_is_reported_of_damage_says_when_it_was_found)
+{
+    Rowan__Join body = ROWAN__JOIN__INIT;
+    Rowan__DamagedShard rows[] = {ROWAN__DAMAGED_SHARD__INIT, ROWAN__DAMAGED_SHARD__INIT};
+    Rowan__DamagedShard *damaged[] = {&rows[0], &rows[1]};
+    struct cm_join join;
+    struct cluster_config *none;
+    rows[0].shard = 1;
+    rows[1].shard = 2;
+    rows[0].first_slot = rows[1].first_slot = DAMAGE_NO_SLOT;
+    rows[1].found = true;
+    body.damaged = damaged;
+    body.n_damaged = 2;
+    assert_int_equal(report_decode(&body, &join, &none), 0);
+    assert_int_equal(join.damage.count, 2);
+    assert_false(damage_was_found(&join.damage, 1));
+    assert_true(damage_was_found(&join.damage, 2));
 }
 
 TEST(a_damaged_configuration_stops_the_manager)
