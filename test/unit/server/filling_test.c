@@ -368,17 +368,6 @@ TEST(without_memory_a_filling_begins_later_and_that_is_told)
 }
 
 /* X3: a copy that is on its way may be older than the tombstone. */
-TEST(what_was_found_damaged_of_a_replica_goes_with_it_and_the_manager_is_told)
-{
-    const struct control *control = server_poller(stage->server, 0).role;
-    configure(stage, STAGE_BACKED, FILLS);
-    configure(stage, STAGE_BACKED, FULL);
-    shard_found_damage(control->shards[STAGE_BACKED], &control->common->damages);
-    configure(stage, STAGE_BACKED, FILLS);
-    assert_false(atomic_load(&control->shards[STAGE_BACKED]->damaged));
-    assert_int_equal(control->damages_told, 2); /* of both */
-}
-
 TEST(nothing_is_settled_everywhere_while_a_replica_fills)
 {
     const uint64_t begun = version_make(2, 0);
@@ -581,6 +570,11 @@ TEST(what_is_copied_of_earlier_epochs_gives_no_completion_record)
     assert_int_equal(suffix->count, 2);
     assert_int_equal(suffix->items[0].client, 0);
     assert_int_equal(suffix->items[1].client, CLIENT);
+    /* So does what was found damaged end with the replica, and the manager is told. */
+    shard_found_damage(control->shards[STAGE_BACKED], &control->common->damages);
+    change(stage, STAGE_BACKED, FULL);
+    change(stage, STAGE_BACKED, FILLS);
+    assert_int_equal(control->damages_told, 2);
 }
 
 /* No segment is closed any more, and the others wait for it to let tombstones go. */
