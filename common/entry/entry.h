@@ -217,8 +217,9 @@ uint32_t entry_key(const struct entry_format *format, const void *at, void *out)
 /* True if the entry at `at` is a put or a delete of exactly this key; false too if the header was damaged since. */
 bool entry_key_parts_equal(const struct entry_format *format, const void *at, const void *key,
                            uint32_t key_bytes);
-static inline bool entry_key_equals(const struct entry_format *format, const void *at,
-                                    const void *key, uint32_t key_bytes)
+static inline __attribute__((always_inline)) bool
+entry_key_equals(const struct entry_format *format, const void *at, const void *key,
+                 uint32_t key_bytes)
 {
     uint16_t head;
     uint32_t lengths;

@@ -64,8 +64,8 @@ uint64_t index_hash(const void *key, uint32_t key_bytes)
 
 /* --- items --- */
 
-static bool item_has_key(const struct index *index, uint64_t item, const void *key,
-                         uint32_t key_bytes)
+static inline __attribute__((always_inline)) bool
+item_has_key(const struct index *index, uint64_t item, const void *key, uint32_t key_bytes)
 {
     return entry_key_equals(index->format, pm_at(index->pm, item_offset(item)), key, key_bytes);
 }
