@@ -239,8 +239,6 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
 
 void digest_close_segment(struct digest *digest, uint64_t left)
 {
-    if (digest->ends_ns > 0)
-        log_close(&digest->log);
     for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next) {
         if (left && shard->landed_in <= left)
             shard->landed_in = 0;
@@ -255,21 +253,14 @@ void digest_close_segment(struct digest *digest, uint64_t left)
     }
 }
 
-/* Did anything arrive first in the segment that is scanned? */
-static bool has_open(const struct digest *digest)
-{
-    bool open = false;
-    for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next)
-        open |= shard->open_landed != 0;
-    return open;
-}
-
 /* D10. So it is, too, when the last shard of which something lies in the open segment has left. */
 void digest_log_closes(void *context)
 {
     struct digest *digest = context;
-    digest->ends_ns = 0;
-    if (!has_open(digest)) {
+    bool scanned = false;
+    for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next)
+        scanned |= shard->open_landed != 0;
+    if (!scanned) {
         digest_close_segment(digest, 0);
         return;
     }
@@ -279,21 +270,13 @@ void digest_log_closes(void *context)
 }
 
 /* E8 */
-void digest_end_log(struct digest *digest)
-{
-    if (digest->log.open)
-        digest->ends_ns = digest->now_ns + DIGEST_END_NS;
-}
-
 static void end_log(struct digest *digest, uint64_t *wake_ns)
 {
     if (digest->ends_ns > 0 && digest->now_ns >= digest->ends_ns) {
-        if (has_open(digest)) {
-            digest_end_log(digest);
-        } else {
+        digest->ends_ns = 0;
+        if (digest->log.open)
             log_close(&digest->log);
-            inbox_wake(&digest->role.outbox); /* the control role commits it */
-        }
+        inbox_wake(&digest->role.outbox); /* the control role commits it */
     }
     if (digest->ends_ns > 0)
         wake_at(wake_ns, digest->ends_ns);
@@ -489,8 +472,8 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     begin_suffixes(digest);
     if (digest->role.part)
         busy |= recover_help(&digest->role.part, now_ns, wake_ns);
-    busy |= digest_store_poll(digest, wake_ns);
     end_log(digest, wake_ns);
+    busy |= digest_store_poll(digest, wake_ns);
     busy |= split_some(digest, wake_ns);
     busy |= digest_release_poll(digest);
     busy |= digest_tail_answer(digest);

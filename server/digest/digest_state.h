@@ -15,7 +15,7 @@ enum { DIGEST_ASKED = 2 }; /* questions about records that wait */
 /* How soon to look at the open segment: nobody wakes a digest role for what lands in it. */
 #define DIGEST_LOOK_MIN_NS (2 * NS_PER_MS)
 #define DIGEST_LOOK_MAX_NS (64 * NS_PER_MS)
-#define DIGEST_END_NS      (NS_PER_S / 2)
+#define DIGEST_END_NS      (20 * NS_PER_MS)
 
 /* How long to wait in front of a place that is not whole, and between two scans from the first gap. */
 #define DIGEST_PATIENCE_NS (50 * NS_PER_MS)
@@ -106,9 +106,6 @@ void digest_close_segment(struct digest *digest, uint64_t left);
 
 /* The log is about to be closed, or a shard has left the role while segments of the log were kept. `context` is the role. */
 void digest_log_closes(void *context);
-
-/* The log is to be closed soon (E8). */
-void digest_end_log(struct digest *digest);
 
 /* Raises the shard's settled version, as far as that goes. */
 void digest_settle(struct digest *digest, struct shard_state *shard);

@@ -16,14 +16,14 @@
  *      then what took their place is on all replicas, and lands or is fetched like any other. They count as arrived.
  *  E6  To a replica that fills comes what its primary's index shows, of whatever epoch, and record stubs. Nothing is stored
  *      of which the index shows a later version. An entry of an epoch before the replica's first gives no completion record:
- *      those that are needed come as record stubs, after all entries.
+ *      those that are needed come as record stubs, after all entries. The last message is answered when all of that lies in
+ *      closed segments (E8).
  *  E7  What is stored and not applied lies in no COMMITTED segment: the control role asks for `stores_from`. So does a
  *      long entry of which a message brought a part, until the next ones bring the rest, its epoch ends, or its version
  *      is settled without it: that segment alone (`halves`), as the server that brings it may be gone for long. Versions in front of the first epoch are settled from the start, and that says nothing of
  *      them: an entry of those is not dropped for it.
- *  E8  After the last message the log is closed, as nobody else may close it: when there was none for a while (DIGEST_END_NS)
- *      and nothing arrived first in the segment that is scanned, or with that: before, it would not be committed (D10). Else each
- *      of many small shards would take a segment. That uses the space of a small memory up faster than it can be cleaned.
+ *  E8  For a last message the log is closed, as nobody else may close it, DIGEST_END_NS later: for all that end meanwhile. Else
+ *      each of many small shards would take a segment, and use the space of a small memory up faster than it can be cleaned.
  *
  *  message --(blocks are stored)--> fence --(done)--> applied --> answered
  *
@@ -263,6 +263,20 @@ void digest_store_drop(struct digest *digest, struct shard_state *shard)
     digest_store_release(digest);
 }
 
+/* E6, E8. What it brought lies in closed segments, if that is asked for. */
+static bool is_closed(struct digest *digest, struct query *query, uint64_t *wake_ns)
+{
+    const struct log *log = &digest->log;
+    if (query->error || !query->store.last || !log->open ||
+        (query->store.open && query->store.open != log->allocation))
+        return true;
+    query->store.open = log->allocation;
+    if (digest->ends_ns == 0)
+        digest->ends_ns = digest->now_ns + DIGEST_END_NS;
+    wake_at(wake_ns, digest->ends_ns);
+    return false;
+}
+
 /* True if anything moved. */
 static bool advance(struct digest *digest, struct query *query, uint64_t *wake_ns)
 {
@@ -281,11 +295,11 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
     const uint32_t before = query->store.applied;
     apply_whole(digest, query);
     if (query->store.applied == query->store.count) {
+        if (!is_closed(digest, query, wake_ns))
+            return query->store.applied > before;
         apply_gone(query);
-        if (!query->error && query->store.last) {
-            query->state->incoming.coming = false; /* nobody goes on with it */
-            digest_end_log(digest);
-        }
+        if (!query->error && query->store.last)
+            query->state->incoming.coming = false;  /* nobody goes on with it */
         LIST_REMOVE(&digest->stores, query, place); /* once it is handed over, it is control's */
         if (!command_push(&digest->role.outbox,
                           &(struct command){.kind = COMMAND_QUERY, .query = query}))

@@ -67,6 +67,7 @@ struct query_store {
     uint32_t position, blocks; /* so much was looked at */
     bool stored;               /* all that was lacking; `ticket` says whether it is durable */
     struct pm_ticket ticket;
+    uint64_t open; /* the allocation number of the segment that is to be closed first; 0: none */
     uint32_t count, applied;
     uint64_t whole[BLOCK_LIST_BLOCKS]; /* offsets of entries whose last block was stored */
 };
