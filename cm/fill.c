@@ -15,7 +15,8 @@
  *  G6 A primary that could not read an entry and a full backup of which nobody knows such a thing swap roles. A backup that could not
  *     read one is made no primary, and beside a primary that could it leaves when another has filled, as what else is damaged at
  *     either nobody knows. If nobody else can fill, it fills anew itself, one of a shard at a time. It leaves a shard that is split at
- *     once, as it cannot copy that to the children. As long as the primary is such a one, no full replica within its reach
+ *     once, as it cannot copy that to the children. Both only beside two that could: what the primary can read is only known
+ *     when somebody was filled from it. As long as the primary is such a one, no full replica within its reach
  *     leaves: it may have what the primary cannot read.
  */
 #include "cm/fill.h"
@@ -148,10 +149,11 @@ static uint32_t count_lasting(const struct work *work, const struct shard *shard
 static uint32_t keep(const struct work *work, const struct shard *shard, uint32_t *servers,
                      uint32_t count, bool leavers, uint32_t most)
 {
+    const bool splits = shard->split == SPLIT_PARENT && count_lasting(work, shard) >= 2; /* G6 */
     uint32_t left = 0, others = 0;
     for (uint32_t i = 0; i < count; i++) {
         bool stays = leavers && !is_cut(work, shard, servers[i]) &&
-                     !(shard->split == SPLIT_PARENT && is_spoiled(work, shard, servers[i]));
+                     !(splits && is_spoiled(work, shard, servers[i]));
         if (lasts(work, shard, servers[i]))
             stays = others++ < most;
         if (stays || servers[i] == work->old->primary)
@@ -233,9 +235,10 @@ static bool drop_short(struct work *work, struct shard *shard)
     memset(&shard->filling[left], 0, (shard->filling_count - left) * sizeof shard->filling[0]);
     shard->filling_count = left;
     const bool damaged = is_damaged(work, shard, shard->primary); /* G6 */
-    for (uint32_t i = 0; i < shard->backup_count && shard->backup_count >= 2; i++) {
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
         struct place *place = place_of(work, shard->backups[i]);
-        if (!place->sheds || damaged || !shard_has_backup(work->old, shard->backups[i]))
+        if (!place->sheds || damaged || !shard_has_backup(work->old, shard->backups[i]) ||
+            count_lasting(work, shard) < 2U + lasts(work, shard, shard->backups[i]))
             continue;
         place->sheds = false;
         drop_backup(shard, shard->backups[i]);
@@ -268,7 +271,8 @@ static struct place *choose(struct work *work, const struct shard *shard, uint32
         able[count++] = place;
         most = place->room > most ? place->room : most;
     }
-    for (uint32_t i = 0; i < shard->backup_count && count + shard->filling_count == 0; i++) {
+    const bool none = count + shard->filling_count == 0 && count_lasting(work, shard) >= 2;
+    for (uint32_t i = 0; i < shard->backup_count && none; i++) {
         const uint32_t other = shard->backups[i]; /* G6 */
         if (place_of(work, other)->room > bytes && may_stay(work, shard, other) &&
             is_spoiled(work, shard, other) && !is_cut(work, shard, other))

@@ -344,6 +344,37 @@ TEST(who_has_no_room_for_all_that_is_to_come_is_not_chosen)
     assert_int_equal(lacking, 2);
 }
 
+/* Shard 0: 2, then 1, which could not read an entry, and 3, if it is a replica, which is full. */
+static struct cluster_config *after_damage_of_one(uint32_t members, uint32_t replicas)
+{
+    struct cluster_config *old = config_by_hand(members, SHARDS, replicas);
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        old->shards[i].primary = 2;
+        old->shards[i].backups[old->shards[i].backup_count++] = 1;
+        if (members == 3)
+            old->shards[i].backups[old->shards[i].backup_count++] = 3;
+    }
+    assert_int_equal(cluster_finish(old), ROWAN_OK);
+    struct loads *loads = space_of(old, (const uint64_t[]){0, 5000, 0, 0}, 1 << 3);
+    struct cm_join first = world_join_of(1);
+    damage_found(&first.damage, 0);
+    struct fill_from from = {.old = old, .filled = none, .leases = &leases, .loads = loads};
+    from.back = (struct comeback){.present = 1, .run = {&first}};
+    struct cluster_config *config = fill_make(&from);
+    free(loads);
+    cluster_release(old);
+    return config;
+}
+
+TEST(no_primary_is_left_alone_for_a_backup_that_could_not_read_an_entry)
+{
+    struct cluster_config *config = after_damage_of_one(3, 3);
+    assert_row(config, 0, 8, 3, 1); /* what is full stays in this shard */
+    assert_int_equal(config->shards[1].backup_count, 1);
+    cluster_release(config);
+    assert_null(after_damage_of_one(2, 2)); /* nobody knows whether the primary could read all */
+}
+
 TEST(what_fills_at_a_full_server_goes_elsewhere_or_nowhere)
 {
     const uint32_t rows[][3] = {{1, 0, 2}, {3, 0, 2}, {2, 3, 0}, {3, 2, 0}};
