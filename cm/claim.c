@@ -38,7 +38,7 @@ static uint64_t extra_ns(const struct claim *claim, uint64_t longest_ns, uint64_
 {
     const uint64_t drawn = (incarnation + claim->tries) * UINT64_C(0x9e3779b97f4a7c15) >> 44;
     const uint32_t doublings = claim->tries < MOST_DOUBLINGS ? claim->tries : MOST_DOUBLINGS;
-    return ((longest_ns << doublings) >> 24) * drawn;
+    return ((longest_ns << doublings) >> 12) * drawn >> 12;
 }
 
 bool claim_told(struct claim *claim, const struct cluster_config *config, uint64_t incarnation,

@@ -25,6 +25,8 @@
 
 enum { LEASE_PARTS = 16, LEASE_PARTS_HERE = 13, LEASE_RENEW = 4, LEASES_TO_LEAVE = 4 };
 
+#define LEASE_SOON_NS (2 * NS_PER_MS) /* J10, at least: on verbs a sixteenth is less */
+
 static uint64_t lease_length_ns(const struct cluster_config *config)
 {
     return config->lease_ms * NS_PER_MS;
@@ -190,7 +192,8 @@ void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseI
     const struct cluster_config *config = control_config_known(control);
     if (!config || is->manager != config->manager) /* J2 */
         return;
-    const uint64_t soon_ns = control->now_ns + lease_length_ns(config) / LEASE_PARTS;
+    const uint64_t part_ns = lease_length_ns(config) / LEASE_PARTS;
+    const uint64_t soon_ns = control->now_ns + (part_ns > LEASE_SOON_NS ? part_ns : LEASE_SOON_NS);
     lease->manager = is->manager;
     lease->manager_ns = is->manager_ns;
     if (!is->granted && soon_ns < lease->renew_ns)
