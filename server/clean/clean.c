@@ -315,6 +315,7 @@ static void put_back(struct clean *clean, struct victim *victim, uint64_t until_
 {
     struct clean_tombstones *tombstones = &clean->tombstones;
     clean->parked[victim->segment].until_ns = until_ns;
+    clean->parked[victim->segment].items = 0;
     tombstones->tidied -= victim->tidies == tombstones->pass && tombstones->tidied > 0;
     remove_victim(clean, victim);
 }
@@ -325,17 +326,18 @@ static void give_up(struct clean *clean, struct victim *victim)
 {
     struct clean_parked *parked = &clean->parked[victim->segment];
     const bool waits = clean->exposed || clean->named;
-    uint64_t until_ns = clean->now_ns + CLEAN_AGAIN_NS;
-    if (parked->stuck && !waits && !clean->leaving.first) {
-        until_ns = UINT64_MAX;
-        parked->items = live_items(store_live(clean->common->store), victim->segment);
-        log_event(LOG_WARN, "segment_parked", "segment=%lu items=%lu reason=damaged",
-                  victim->segment, parked->items);
+    const uint64_t segment = victim->segment;
+    const bool damaged = parked->stuck && !waits && !clean->leaving.first;
+    if (damaged)
         clean_copy_tell(clean, victim);
-    }
     parked->stuck |= !waits;
     parked->named = clean->named;
-    put_back(clean, victim, until_ns);
+    put_back(clean, victim, damaged ? UINT64_MAX : clean->now_ns + CLEAN_AGAIN_NS);
+    if (!damaged)
+        return;
+    parked->items = live_items(store_live(clean->common->store), segment);
+    log_event(LOG_WARN, "segment_parked", "segment=%lu items=%lu reason=damaged", segment,
+              parked->items);
 }
 
 /* It waits for space that no other victim will give: after a crash there may be no free segment at all, as the log had taken
