@@ -63,8 +63,9 @@ enum {
     FILLERS = 256, /* 11 */
 };
 
-#define FILL_LOOK_NS NS_PER_MS
-#define FILLER_WORK  UINT64_MAX /* wr_id of the last one of a chain */
+#define FILL_LOOK_NS  NS_PER_MS
+#define FILL_AGAIN_NS NS_PER_S
+#define FILLER_WORK   UINT64_MAX /* wr_id of the last one of a chain */
 
 #define QUIESCE_NS (VERBS_RC_GIVES_UP_NS + NS_PER_S)
 #define LULL_NS    (50 * NS_PER_MS)
@@ -89,6 +90,7 @@ struct shared {
     uint64_t landed_ns;     /* when a completion was last seen; 0: never */
     struct ibv_qp *filler;  /* 11; NULL: none was needed yet */
     bool fills;             /* a chain is under way */
+    uint64_t make_ns;       /* not before is another queue pair made for it */
     uint64_t closed;        /* segments in front of that one are to be sealed */
 };
 
@@ -216,6 +218,14 @@ static struct ibv_qp *make_filler(const struct verbs_endpoint *endpoint,
     return qp;
 }
 
+/* The next chain makes another. */
+static void drop_filler(struct shared *shared)
+{
+    verbs_pair_destroy(shared->filler);
+    shared->filler = NULL;
+    shared->has_lost = true;
+}
+
 static void send_fillers(struct shared *shared, uint32_t count)
 {
     struct ibv_send_wr fillers[FILLERS], *bad = NULL;
@@ -225,9 +235,11 @@ static void send_fillers(struct shared *shared, uint32_t count)
     fillers[count - 1].next = NULL;
     fillers[count - 1].send_flags = IBV_SEND_SIGNALED;
     const int error = ibv_post_send(shared->filler, fillers, &bad);
-    if (error)
+    shared->fills = !error;
+    if (error) { /* nobody would say that what was posted of it has completed */
         (void)verbs_refused("filling", abs(error));
-    shared->fills = true;
+        drop_filler(shared);
+    }
 }
 
 /* Not once something has landed behind that segment: then all of its slots are taken (3). */
@@ -238,8 +250,10 @@ static void fill_some(struct verbs_zone *zone, struct shared *shared)
         return;
     const uint32_t left = slots_per_segment(zone) - zone_segment(&zone->base, oldest)->own;
     const uint32_t here = left < shared->in_queue ? left : shared->in_queue;
-    if (!shared->filler)
+    if (!shared->filler && zone->now_ns >= shared->make_ns) {
+        shared->make_ns = zone->now_ns + FILL_AGAIN_NS;
         shared->filler = make_filler(zone->endpoint, shared);
+    }
     if (shared->filler && !shared->fills && here > 0)
         send_fillers(shared, here < FILLERS ? here : FILLERS);
     verbs_zone_wake_at(zone, zone->now_ns + FILL_LOOK_NS);
@@ -254,9 +268,7 @@ static void filled(struct shared *shared, const struct ibv_wc *wc)
     if (wc->status == IBV_WC_SUCCESS)
         return;
     log_event(LOG_WARN, "verbs_filler_broken", "status=\"%s\"", ibv_wc_status_str(wc->status));
-    verbs_pair_destroy(shared->filler);
-    shared->filler = NULL; /* the next chain makes another */
-    shared->has_lost = true;
+    drop_filler(shared);
 }
 
 static void shared_skip(struct verbs_zone *zone)
