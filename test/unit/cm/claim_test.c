@@ -40,6 +40,21 @@ TEST(where_nobody_leads_at_any_address_two_leases_are_enough)
     assert_true(world->storing);
 }
 
+/* What is stored has gone back, and names server 2 again, which has missed that it was removed. */
+TEST(no_word_counts_while_a_server_has_acted_on_a_later_configuration)
+{
+    struct world *old = committed_cluster();
+    struct world *world = standby(7003, old->now_ns);
+    world_round(world, world->now_ns + WAY);
+    struct cm_join join = world_join_of(1);
+    join.known_term = term(world) + 1;
+    join.named = join.formatted = true;
+    world_join(world, 1, 5, &join);
+    world_settle(world);
+    say_without(world, 2, 7 * LONGEST, false);
+    assert_false(world->storing);
+}
+
 /* Nobody else than who wants a lease of this cluster can tell that it gets none. */
 TEST(no_election_names_a_manager_nor_does_a_stranger)
 {
