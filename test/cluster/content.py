@@ -143,7 +143,7 @@ def a_backup_with_damage_is_filled_anew():
     tap.contains(other.rowan("verify", seconds=300).both, f"shard {shard['shard']} on server {backup}")
     # Nobody else is there to take its place.
     tap.wait_until(lambda: f" shard_left node=server-{backup} shard={shard['shard']} " in other.log(f"s{backup}"), 60, other.last_logs)
-    tap.wait_until(lambda: not other.ok("--json", "status").json()["under_replicated"], 60, other.last_logs)
+    tap.wait_until(lambda: not other.status()["under_replicated"], 60, other.last_logs)
     tap.equal(other.shard_of("key")["backups"][-1], backup)
     tap.equal(other.rowan("verify", seconds=300).code, 0)
     other.stop()

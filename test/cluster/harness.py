@@ -176,12 +176,15 @@ class Cluster:
         tap.equal(done.code, 0, f"rowan {' '.join(map(str, words))}:"[:200], done.both[:2000])
         return done
 
-    def status(self, *words):
+    def status_done(self, *words):
         """As soon as all answer and serve: on a machine that stood still for a moment a server may just have been replaced."""
         done = []
         told = lambda: done[-1].both[-2000:]  # noqa: E731
-        tap.wait_until(lambda: done.append(self.rowan(*words, "--json", "status")) or done[-1].code == 0, 60, told)
-        return done[-1].json()
+        tap.wait_until(lambda: done.append(self.rowan(*words, "status")) or done[-1].code == 0, 60, told)
+        return done[-1]
+
+    def status(self, *words):
+        return self.status_done(*words, "--json").json()
 
     def ycsb(self, workload, records, *more, seconds=600, threads=2, depth=64):
         done = run(
