@@ -10,8 +10,8 @@
  *  L4 Whoever holds a shard, and comes when this manager has committed already, may have gone on renewing with the former one until
  *     then, if its server never answered this one: the commit waits for two of the longest leases, as the first one does.
  *  L5 One sick member takes everybody's lease, each time that it has no sign for one. A spell is that, if it is not this manager's
- *     (L6). One that has more than LEASE_SPELLS of them is silent as soon as that is so, and once removed, or kept, waits longer
- *     after each before it is a member again, whatever waits for it.
+ *     (L6). One that has more than LEASE_SPELLS of them is silent as soon as that is so, and once removed waits longer after each
+ *     before it is added again. One that is kept waits, too, but never longer than after LEASE_SPELLS: shards wait for it.
  *  L6 A member is silent only while all others that renew were present without a break for a lease since its last sign: they may have
  *     had the same trouble. Of one that said goodbye, or does not adopt, no last sign counts. So who is removed for silence was last
  *     heard at least a lease before who stays. One that limps is never steady, and its breaks may be too short for spells: after
@@ -162,9 +162,10 @@ static void note_spell(struct leases *leases, struct lease *lease, uint64_t now_
     lease->lapsed = lapsed;
 }
 
-uint64_t leases_waits_until(const struct leases *leases, uint32_t server)
+uint64_t leases_waits_until(const struct leases *leases, uint32_t server, bool kept)
 {
-    const uint32_t count = leases->past[server].spells;
+    const uint32_t spells = leases->past[server].spells;
+    const uint32_t count = kept && spells > LEASE_SPELLS ? LEASE_SPELLS : spells;
     uint64_t wait_ns = LEASE_STEADY_AFTER * leases->lease_ns;
     if (count < LEASE_SPELLS)
         return 0;

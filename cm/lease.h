@@ -138,8 +138,9 @@ enum lease_presence leases_presence(const struct leases *leases, const struct le
 /* It was there within the longest lease, whatever it has adopted. */
 bool leases_renews(const struct leases *leases, const struct lease *lease, uint64_t now_ns);
 
-/* Until then a server that was removed again and again is no member; 0: it has had no more spells than are forgiven. */
-uint64_t leases_waits_until(const struct leases *leases, uint32_t server);
+/* L5. Until then a server that was removed, or is kept, again and again does not return; 0: it has had no more spells than are
+ * forgiven. */
+uint64_t leases_waits_until(const struct leases *leases, uint32_t server, bool kept);
 
 /* It renews, and is silent because it has not adopted what is in force. */
 bool leases_is_late(const struct leases *leases, const struct lease *lease, uint64_t now_ns);

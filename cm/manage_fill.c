@@ -41,9 +41,9 @@ static bool is_fresh(const struct cm_state *state, const struct registration *en
 }
 
 /* M5 */
-static bool is_steady(const struct cm_state *state, uint32_t server)
+static bool is_steady(const struct cm_state *state, uint32_t server, bool kept)
 {
-    return state->now_ns >= leases_waits_until(&state->leases, server);
+    return state->now_ns >= leases_waits_until(&state->leases, server, kept);
 }
 
 bool state_reads_mixed(const struct cm_state *state)
@@ -83,7 +83,8 @@ bool manage_find_back(struct cm_state *state, struct comeback *back, bool all)
     for (uint32_t i = 0; i < state->registered.count; i++) {
         struct registration *entry = &state->registered.entries[i];
         const struct member *member = cluster_member(state->config, entry->join.server);
-        const bool waits = member && (all || (member->kept && is_steady(state, member->server)));
+        const bool waits =
+            member && (all || (member->kept && is_steady(state, member->server, true)));
         /* A version that cannot tell may be torn. As long again for the others. */
         entry->join.torn = (entry->join.torn || entry->join.format < VERSION_CONFIGURATION_MIXED) &&
                            state->now_ns - entry->since_ns < torn_ns;
@@ -105,7 +106,7 @@ static void find_joining(const struct cm_state *state, struct fill_from *from)
     for (uint32_t i = 0; i < state->registered.count; i++) {
         const struct registration *entry = &state->registered.entries[i];
         if (is_fresh(state, entry) && !cluster_member(state->config, entry->join.server) &&
-            is_steady(state, entry->join.server) &&
+            is_steady(state, entry->join.server, false) &&
             state->config->member_count + from->join_count < CLUSTER_MAX_MEMBERS)
             from->joins[from->join_count++] = &entry->join;
     }
@@ -165,12 +166,12 @@ static void remember_removed(struct cm_state *state, const struct cluster_config
             continue;
         struct lease_past *past = &state->leases.past[old->server];
         past->removed = old->incarnation;
-        const uint64_t until_ns = leases_waits_until(&state->leases, old->server);
+        const uint64_t until_ns = leases_waits_until(&state->leases, old->server, now != NULL);
         if (until_ns > state->now_ns && (!now || now->kept))
             actions_log(
                 state, CM_ACTION_WARN, "server_unsteady",
                 "server=%u spells=%u waits_ms=%lu: it fell silent again and again, and so is "
-                "added later each time",
+                "a member again so much later",
                 old->server, past->spells, (until_ns - state->now_ns) / NS_PER_MS);
     }
 }
