@@ -10,8 +10,6 @@
  *     It is one of this configuration if it holds data of the cluster, or nobody can have written anything yet.
  *  claim-3 A server's word counts for one lease: it comes by again ten times a second until it finds who leads.
  *  claim-4 Each try makes the next wait longer, by a random time, until this manager commits something.
- *  claim-5 No word counts while a server has acted on a later configuration than this manager has read: what is stored may
- *     have gone back, and who was removed since knows no better.
  */
 #ifndef CM_CLAIM_H
 #define CM_CLAIM_H

@@ -117,8 +117,6 @@ struct cluster_config *leader_claim(struct cm_state *state)
 {
     if (!state->config || !claim_is_due(&state->claim, state->config, state->now_ns))
         return NULL;
-    if (state->later_term > state->config->term) /* claim-5 */
-        return NULL;
     struct cluster_config *config = cluster_copy(state->config);
     if (!config)
         return NULL;

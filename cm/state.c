@@ -32,6 +32,8 @@
  *                     CM_EVENT_STORED: 0 (in force), or another error
  * S12 With leases a start waits for all members at most start-wait from the first arrival, or the last sign of one that ran. Then who reported in this registration epoch
  *     a moment ago is here, and all others are kept members: by cold.h each shard waits on, or is served.
+ * S13 Nothing is stored, and nothing granted, while a server has acted on a later configuration than is in force here: what is stored
+ *     may have gone back, and who was removed since knows no better. Until that is read, or an operator starts the manager again.
  *
  *            +---------------------------------------------------------------+
  *            v                                                               |
@@ -266,6 +268,8 @@ static void dismiss_waiting(struct cm_state *state)
 /* What is due to be stored; NULL: nothing. */
 static struct cluster_config *propose(struct cm_state *state)
 {
+    if (leader_knows_better(state)) /* S13 */
+        return NULL;
     if (!state->leads)
         return leader_claim(state); /* S10 */
     struct cluster_config *config =

@@ -149,6 +149,12 @@ void leader_told(struct cm_state *state, const struct cm_join *join);
 /* It has acted on a later configuration than the stored one, as that was read since. */
 bool leader_is_behind(struct cm_state *state, const struct cm_join *join);
 
+/* S13 */
+static inline bool leader_knows_better(const struct cm_state *state)
+{
+    return state->config && state->later_term > state->config->term;
+}
+
 /* This manager does not lead: the configuration that names it, if it should try that now (claim.h); else NULL. */
 struct cluster_config *leader_claim(struct cm_state *state);
 

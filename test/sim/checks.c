@@ -116,6 +116,7 @@ void checks_destroy(struct checks *checks)
     checks_log_close(checks);
     checks_stored_close(checks);
     cluster_release(checks->config);
+    cluster_release(checks->old);
     free(checks->losses);
     free(checks->terms);
     free(checks->given);
@@ -188,6 +189,31 @@ static void look_at_manager(struct checks *checks, const struct cluster_config *
                     config->term);
 }
 
+/* A manager that has heard nobody who knows better may name itself, and do no more: then it hears them. */
+static bool is_claim(const struct cluster_config *before, const struct cluster_config *config)
+{
+    return before && config->manager != before->manager && config->term == before->term + 1 &&
+           config->next_client_id == before->next_client_id &&
+           config->member_count == before->member_count &&
+           config->shard_count == before->shard_count &&
+           memcmp(config->members, before->members,
+                  config->member_count * sizeof *config->members) == 0 &&
+           memcmp(config->shards, before->shards, config->shard_count * sizeof *config->shards) ==
+               0;
+}
+
+/* `config` is the one that came back, or was stored behind it. */
+static void look_behind_old(struct checks *checks, struct cluster_config *config, uint64_t version)
+{
+    if (version == checks->cluster->back_version || is_claim(checks->old, config))
+        checks->cluster->back_version = version;
+    else
+        checks_fail(checks, "C7", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
+                    "a configuration was stored behind an old one that had come back");
+    cluster_release(checks->old);
+    checks->old = config;
+}
+
 static void look_at_registry(struct checks *checks)
 {
     const void *value;
@@ -196,14 +222,12 @@ static void look_at_registry(struct checks *checks)
     if (version == checks->registry_version)
         return;
     checks->registry_version = version;
-    if (checks->cluster->back_version) {
-        if (version != checks->cluster->back_version)
-            checks_fail(checks, "C7", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
-                        "a configuration was stored behind an old one that had come back");
-        return;
-    }
     struct cluster_config *config;
     int error = cluster_decode(value, bytes, &config);
+    if (!error && checks->cluster->back_version) {
+        look_behind_old(checks, config, version);
+        return;
+    }
     if (error) {
         checks_fail(checks, "C7", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
                     "version %lu of the stored configuration cannot be read: %s", version,

@@ -55,6 +55,20 @@ TEST(no_word_counts_while_a_server_has_acted_on_a_later_configuration)
     assert_false(world->storing);
 }
 
+/* It was named on the word of server 2 before anybody else came. */
+TEST(nothing_is_stored_or_granted_while_a_server_has_acted_on_a_later_configuration)
+{
+    struct world *world = committed_cluster();
+    const uint64_t present = last_sign_of(world, 3);
+    struct cm_join join = world_rejoin_of(world, 3, 1);
+    join.known_term = term(world) + 1;
+    world_join(world, 33, 5, &join);
+    world_settle(world);
+    assert_int_equal(run(world, FIRST_TWO, world->now_ns + LEASE / 4), 0);
+    run(world, FIRST_TWO, present + 9 * LEASE);
+    assert_false(world->storing || term(world) > 1);
+}
+
 /* Nobody else than who wants a lease of this cluster can tell that it gets none. */
 TEST(no_election_names_a_manager_nor_does_a_stranger)
 {
