@@ -30,7 +30,9 @@
  *
  *  G7 A shard whose settled version stands still holds up no other: then what was noted is read, and a segment in which it
  *     has anything above that version is not noted any more (it is pinned), until that is settled. So long as the version
- *     stands, later periods do not wait for it: their segments are read at once, each of them once.
+ *     stands, later periods do not wait for it: their segments are read at once, each of them once. What is above what was
+ *     noted of its shard pins nothing: no digest role could read it (clean_copy.c, K6), so nobody would close for it what it
+ *     waits for.
  *
  *  G8 Where the replica table calls settled what lies in a segment that is closed and stays as it is (G6, G7), the segment's word
  *     says so before (store.h): damage there is looked for as in a COMMITTED one. But not where a digest role may go on storing.
@@ -98,11 +100,13 @@ static uint64_t highest_closed(const struct shard_state *shard)
 
 /* --- G7 --- */
 
+/* Or was not known to be here. */
 static bool is_settled(const struct control *control, uint16_t id, uint64_t version)
 {
     const struct shard *row = cluster_shard(control->config, id);
-    const struct shard_state *shard = row ? control->shards[row - control->config->shards] : NULL;
-    return !shard || version <= settled(shard);
+    const uint64_t at = row ? (uint64_t)(row - control->config->shards) : 0;
+    return !row || !control->shards[at] || version <= settled(control->shards[at]) ||
+           version > control->adoption.shards[at].commit_needs;
 }
 
 /* By what was found there. */

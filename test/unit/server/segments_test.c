@@ -111,6 +111,27 @@ TEST(a_shard_that_nobody_serves_keeps_the_segments_with_what_is_not_settled_and_
     assert_segments(&landing, 0, 3);
 }
 
+/* Nobody waits for it, so with nothing more to come the segment would stay. */
+TEST(what_no_role_could_read_keeps_no_segment)
+{
+    struct landing landing = landing_begin(stage);
+    uint8_t *block = stage->heap->pm.base + landing_put(&landing, 2);
+
+    block[ENTRY_HEADER_BYTES] ^= 1;
+    stage->fabric->unquiet = true;
+    landing_seal(&landing);
+    block[ENTRY_HEADER_BYTES] ^= 1;
+    stage->fabric->unquiet = false;
+    puppet_quiet(stage->fabric, STAGE_CONTROL, 0);
+    landing_put(&landing, 1);
+    landing_seal(&landing);
+    assert_segments(&landing, 2, 0);
+    stage_pass(stage, 2 * NS_PER_S);
+    assert_segments(&landing, 1, 1);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
+    assert_segments(&landing, 0, 2);
+}
+
 /* Somebody may still store into it. */
 TEST(a_segment_that_is_not_quiet_is_not_committed_beside_one_that_is)
 {
