@@ -18,7 +18,7 @@ int server_create(const struct server_options *options, struct fabric *fabric, s
                   struct server **out);
 
 /* server_stop: other servers take its place, then `failed` is called, with server_error 0, so that no client waits for it. At
- * once if there are no others, or it has no lease. Any thread, or a signal handler. Not for all servers of a cluster: each
+ * once if there are no others, or no leases. Any thread, or a signal handler. Not for all servers of a cluster: each
  * would leave what it has to the rest, and the last one would have all. server_has_stopped: `failed` was called for that. */
 void server_stop(struct server *server);
 bool server_has_stopped(const struct server *server);

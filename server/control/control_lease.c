@@ -14,10 +14,11 @@
  *      named has before that what it may need. There it says how long it has been without (cm/claim.h).
  *  J10 Who was not granted one asks again soon: a new manager, and one that waited for a member, needs a sign of everybody,
  *      brought back, before it grants anybody any.
- *  J8  A server that is asked to stop serves on until its last lease is over, and renews it no more. Then it says that it
- *      leaves: the manager need not wait to find it silent, and its backups take over as in a failover. It backs shards until
- *      it is removed: so nobody waits for it. It ends when it is removed, or nobody is there to do that, or in time; and at once
- *      when it is granted a lease nevertheless: an older manager does not know of that, and finds it silent the sooner.
+ *  J8  A server that is asked to stop serves on until its last lease is over, if it has one, and renews it no more. Then it says
+ *      that it leaves, also if others do, and nobody is granted a lease (cm/manage.c, M8): the manager need not wait to find it
+ *      silent, and its backups take over as in a failover. It backs shards until it is removed: so nobody waits for it. It ends
+ *      when it is removed, or nobody is there to do that, or in time; and at once when it is granted a lease nevertheless: an
+ *      older manager does not know of that, and finds it silent the sooner.
  */
 #include "common/base/fault.h"
 #include "common/base/log.h"
@@ -100,9 +101,8 @@ static void renew(struct control *control, const struct cluster_config *config)
 }
 
 /* J8. Is it still to be waited for? */
-static bool is_missed(const struct control *control)
+static bool is_missed(const struct control *control, const struct cluster_config *config)
 {
-    const struct cluster_config *config = control->config;
     uint32_t others = 0;
     for (uint32_t i = 0; config && i < config->member_count; i++)
         others += !config->members[i].kept && config->members[i].server != control->common->server;
@@ -115,18 +115,19 @@ static bool leave(struct control *control, uint64_t *wake_ns)
     struct lease *lease = &control->lease;
     const uint64_t granted_ns = granted_until_ns(control), now_ns = control->now_ns;
     const bool holds = granted_ns != UINT64_MAX && now_ns < granted_ns;
+    const struct cluster_config *config = control_config_known(control);
     if (lease->leaves_ns == 0) {
         log_event(LOG_INFO, "stopping", "lease_ms=%lu", control_lease_left_ms(control));
-        lease->leaves_ns = holds ? now_ns + control->options->stop_timeout_ns : now_ns;
-    } else if (!holds && !lease->left) {
-        const uint64_t end_ns =
-            now_ns + LEASES_TO_LEAVE * lease_length_ns(control_config_known(control));
+        lease->leaves_ns = now_ns + control->options->stop_timeout_ns;
+    }
+    if (config && !holds && !lease->left) {
+        const uint64_t end_ns = now_ns + LEASES_TO_LEAVE * lease_length_ns(config);
         lease->leaves_ns = end_ns < lease->leaves_ns ? end_ns : lease->leaves_ns;
         lease->renew_ns = now_ns;
         lease->left = true;
         lease->left_tag = lease->tag + 1;
     }
-    if (!is_missed(control))
+    if (!is_missed(control, config))
         server_end(control->common);
     wake_at(wake_ns, holds && granted_ns < lease->leaves_ns ? granted_ns : lease->leaves_ns);
     return holds;

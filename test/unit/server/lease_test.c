@@ -342,12 +342,20 @@ TEST(a_server_that_is_to_stop_ends_in_the_time_that_was_set_last)
     assert_int_equal(stage->now_ns, end_ns);
 }
 
-TEST(a_server_without_a_lease_stops_at_once)
+/* The manager grants nobody any while one is silent, and is to know that this one does not fall silent, too. */
+TEST(a_server_that_has_no_lease_when_it_is_to_stop_says_that_it_leaves)
 {
     server_stop(stage->server);
-    assert_false(server_has_stopped(stage->server));
     stage_run(stage);
-    assert_true(server_has_stopped(stage->server));
+    assert_false(server_has_stopped(stage->server));
+    assert_true(last_renewal(stage).leaves);
+    const uint64_t end_ns = stage->now_ns + 4 * LEASE_NS;
+    while (!server_has_stopped(stage->server)) {
+        assert_true(stage->wake_ns > stage->now_ns && stage->wake_ns <= end_ns);
+        stage->now_ns = stage->wake_ns;
+        stage_run(stage);
+    }
+    assert_int_equal(stage->now_ns, end_ns);
 }
 
 TEST(what_another_manager_grants_or_for_a_renewal_of_long_ago_counts_for_nothing)
