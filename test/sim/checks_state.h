@@ -150,9 +150,9 @@ struct checks {
 
     uint64_t
         without_ns[SIM_MAX_SERVERS]; /* when the server was last without a grant for two leases */
-    uint64_t leased_ns;              /* when any server last had a lease */
+    uint64_t leased_ns;              /* when any server last had a lease, or none ran */
     uint64_t registry_version;
-    struct cluster_config *old; /* stored last, while one that had come back is */
+    struct cluster_config *old;    /* stored last, while one that had come back is */
     struct cluster_config *config; /* the last that was stored; NULL: none */
     struct entry_format format;    /* its */
     uint64_t *terms;               /* that were stored, rising */
