@@ -52,7 +52,7 @@ bool claim_told(struct claim *claim, const struct cluster_config *config, uint64
     const bool speaks = speaks_for(config, join);
     *word = (struct claim_word){0};
     /* Who knows a later configuration has another manager, perhaps, which this one has not read yet. */
-    if (!speaks || join->known_term > config->term || join->stored_term > config->term)
+    if (!speaks || join_knows_better(join, config))
         return speaks;
     const uint64_t wait_ns =
         (join->nobody_leads ? CLAIM_GONE_LEASES : MANAGERS_LEASES) * longest_ns;

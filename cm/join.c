@@ -12,6 +12,14 @@ bool join_is_right(const struct cm_join *join)
            cluster_text_is_right(join->durability, sizeof join->durability);
 }
 
+bool join_knows_better(const struct cm_join *join, const struct cluster_config *config)
+{
+    const bool other = join->known_term == config->term && join->known_manager != 0 &&
+                       join->known_manager != config->manager;
+    return other || join->known_term > config->term ||
+           (join->data_cluster == config->cluster && join->stored_term > config->term);
+}
+
 struct member join_member(const struct cm_join *join)
 {
     struct member member = {

@@ -26,6 +26,7 @@ struct cm_join {
     struct damage damage;     /* of that data; `all` is not used: then it is possibly incomplete */
     bool named;               /* a configuration has named this very process before */
     uint64_t known_term;      /* of the newest that has; 0: none */
+    uint64_t known_manager;   /* which that names; 0: it does not say */
     bool formatted;           /* it serves: its PM is formatted, durably */
     uint64_t registration_epoch; /* the last that it was told before it sent this; 0: none */
     uint64_t stored_term;        /* of the configuration that its PM keeps; 0: none that is whole */
@@ -41,6 +42,9 @@ bool join_is_right(const struct cm_join *join);
 
 /* The member of a configuration that this report describes. */
 struct member join_member(const struct cm_join *join);
+
+/* It has acted on a later configuration of the same cluster, or on another one of the same term: one of the two went back. */
+bool join_knows_better(const struct cm_join *join, const struct cluster_config *config);
 
 /* What a server brings of a shard of the configuration, or of the next one. While nothing was ever written all data is whole.
  * Torn is as good as whole once the other replicas have been waited for: reconciliation finds what there is. */

@@ -90,14 +90,12 @@ void leader_told(struct cm_state *state, const struct cm_join *join)
 bool leader_is_behind(struct cm_state *state, const struct cm_join *join)
 {
     const struct cluster_config *config = state->config;
-    if (!config)
+    if (!config || !join_knows_better(join, config))
         return false;
-    const uint64_t keeps = join->data_cluster == config->cluster ? join->stored_term : 0,
-                   knows = join->known_term > keeps ? join->known_term : keeps;
-    if (knows <= config->term)
-        return false;
+    const uint64_t knows =
+        join->known_term > join->stored_term ? join->known_term : join->stored_term;
     if (state->later_term <= config->term) {
-        state->later_term = knows;
+        state->later_term = knows > config->term ? knows : config->term + 1;
         state->later_ns = state->now_ns;
         state->must_read = true;
         state->told_later = false;

@@ -116,7 +116,7 @@ const char *refusal_of(struct cm_state *state, uint32_t connection, const struct
         return why;
     if (leader_is_behind(state, join) && !join->named)
         return refusal_gone_back;
-    if (!state->leads || join->known_term > (config ? config->term : 0))
+    if (!state->leads || (config ? join_knows_better(join, config) : join->known_term > 0))
         return refusal_not_leading;
     if (!config && !plan_wants(&state->options, NULL, join->server))
         return "the server's number is not in the list that the configuration manager was "

@@ -41,6 +41,7 @@ int report_decode(const Rowan__Join *from, struct cm_join *out, struct cluster_c
                             .possibly_incomplete = from->possibly_incomplete,
                             .named = from->named,
                             .known_term = from->known_term,
+                            .known_manager = from->known_manager,
                             .formatted = from->formatted,
                             .registration_epoch = from->registration_epoch,
                             .stored_term = from->stored_term,

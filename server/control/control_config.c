@@ -67,6 +67,7 @@ static void join(struct control *control)
     body.torn = control->verify.torn && !control->config;
     body.named = control_config_known(control) != NULL;
     body.known_term = body.named ? control_config_known(control)->term : 0;
+    body.known_manager = body.named ? control_config_known(control)->manager : 0;
     body.formatted = control->config != NULL;
     body.registration_epoch = control->registration_epoch;
     body.stored_term = control->stored_term;

@@ -69,6 +69,25 @@ TEST(nothing_is_stored_or_granted_while_a_server_has_acted_on_a_later_configurat
     assert_false(world->storing || term(world) > 1);
 }
 
+/* A manager that was named behind an old value has given its configuration the term of the one that was lost. */
+TEST(who_acts_on_another_configuration_of_the_same_term_knows_better)
+{
+    struct world *world = committed_cluster();
+    struct cm_join join = world_join_of(1);
+    join.known_term = term(world);
+    join.known_manager = cm_state_config(world->state)->manager;
+    join.named = join.formatted = true;
+    world_join(world, 1, 5, &join);
+    world_settle(world);
+    assert_int_equal(run(world, ALL, world->now_ns + LEASE / 4), ALL);
+    join.known_manager++;
+    world_join(world, 1, 6, &join);
+    world_settle(world);
+    assert_failure(world_last(world, 1), ROWAN_ENOTLEADING, "");
+    run(world, FIRST_TWO, world->now_ns + 9 * LEASE);
+    assert_false(world->storing || term(world) > 1);
+}
+
 /* Nobody else than who wants a lease of this cluster can tell that it gets none. */
 TEST(no_election_names_a_manager_nor_does_a_stranger)
 {
