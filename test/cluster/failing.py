@@ -40,7 +40,7 @@ class AtWork:
         tap.equal(done.code, 0, done.both[-2000:])
         self.history = History(self, name, wraps=wraps or [self.client], **more)
         self.load = subprocess.Popen(
-            [*command, "a", "--seconds", "3600", "--timeout-ms", "60000", *load, "--seed", str(self.dice.randrange(1 << 31))],
+            [*command, "a", "--seconds", "1000000", "--timeout-ms", "60000", *load, "--seed", str(self.dice.randrange(1 << 31))],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(),
         )  # fmt: skip
         atexit.register(self.drop_work)  # also if the test ends before it is at work
