@@ -85,7 +85,7 @@ void manage_tick(struct cm_state *state)
 {
     state->looks = true;
     leases_tick(&state->leases, state->now_ns);
-    const bool grant = state->leads && !leader_knows_better(state) /* S13 */ &&
+    const bool grant = state->leads && !leader_is_doubted(state) /* S13 */ &&
                        leases_may_grant(&state->leases, state->now_ns);
     for (uint32_t i = 0; state->renewing > 0 && i < state->connection_limit; i++) {
         const struct connection *peer = &state->connections[i];

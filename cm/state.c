@@ -268,7 +268,7 @@ static void dismiss_waiting(struct cm_state *state)
 /* What is due to be stored; NULL: nothing. */
 static struct cluster_config *propose(struct cm_state *state)
 {
-    if (leader_knows_better(state)) /* S13 */
+    if (leader_is_doubted(state)) /* S13 */
         return NULL;
     if (!state->leads)
         return leader_claim(state); /* S10 */

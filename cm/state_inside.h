@@ -149,8 +149,8 @@ void leader_told(struct cm_state *state, const struct cm_join *join);
 /* It has acted on a later configuration than the stored one, as that was read since. */
 bool leader_is_behind(struct cm_state *state, const struct cm_join *join);
 
-/* S13 */
-static inline bool leader_knows_better(const struct cm_state *state)
+/* S13: by a server. */
+static inline bool leader_is_doubted(const struct cm_state *state)
 {
     return state->config && state->later_term > state->config->term;
 }

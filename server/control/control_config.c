@@ -65,9 +65,10 @@ static void join(struct control *control)
     body.possibly_incomplete =
         damage.all || (control->data.possibly_incomplete && !control->config);
     body.torn = control->verify.torn && !control->config;
-    body.named = control_config_known(control) != NULL;
-    body.known_term = body.named ? control_config_known(control)->term : 0;
-    body.known_manager = body.named ? control_config_known(control)->manager : 0;
+    const struct cluster_config *known = control_config_known(control);
+    body.named = known != NULL;
+    body.known_term = known ? known->term : 0;
+    body.known_manager = known ? known->manager : 0;
     body.formatted = control->config != NULL;
     body.registration_epoch = control->registration_epoch;
     body.stored_term = control->stored_term;

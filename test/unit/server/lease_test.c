@@ -295,19 +295,24 @@ TEST(a_server_without_memory_ends_when_a_lease_and_a_second_are_over)
     assert_int_equal(server_error(stage->server), ROWAN_ENOMEM);
 }
 
-TEST(a_server_that_is_to_stop_waits_for_its_removal_only_so_long)
+static void assert_stops_after(struct stage *stage, uint64_t ns)
 {
-    grant(stage);
-    server_stop(stage->server);
-    stage_run(stage);
-    assert_true(next_renewal(stage).leaves);
-    const uint64_t end_ns = stage->now_ns + 4 * LEASE_NS;
+    const uint64_t end_ns = stage->now_ns + ns;
     while (!server_has_stopped(stage->server)) {
         assert_true(stage->wake_ns > stage->now_ns && stage->wake_ns <= end_ns);
         stage->now_ns = stage->wake_ns;
         stage_run(stage);
     }
     assert_int_equal(stage->now_ns, end_ns);
+}
+
+TEST(a_server_that_is_to_stop_waits_for_its_removal_only_so_long)
+{
+    grant(stage);
+    server_stop(stage->server);
+    stage_run(stage);
+    assert_true(next_renewal(stage).leaves);
+    assert_stops_after(stage, 4 * LEASE_NS);
 }
 
 TEST(a_server_that_leaves_ends_where_the_manager_does_not_know_of_that_and_grants_it_a_lease)
@@ -333,13 +338,7 @@ TEST(a_server_that_is_to_stop_ends_in_the_time_that_was_set_last)
     server_tune(stage->server, &options);
     server_stop(stage->server);
     stage_run(stage);
-    const uint64_t end_ns = stage->now_ns + LEASE_NS / 4;
-    while (!server_has_stopped(stage->server)) {
-        assert_true(stage->wake_ns > stage->now_ns && stage->wake_ns <= end_ns);
-        stage->now_ns = stage->wake_ns;
-        stage_run(stage);
-    }
-    assert_int_equal(stage->now_ns, end_ns);
+    assert_stops_after(stage, LEASE_NS / 4);
 }
 
 /* The manager grants nobody any while one is silent, and is to know that this one does not fall silent, too. */
@@ -349,13 +348,7 @@ TEST(a_server_that_has_no_lease_when_it_is_to_stop_says_that_it_leaves)
     stage_run(stage);
     assert_false(server_has_stopped(stage->server));
     assert_true(last_renewal(stage).leaves);
-    const uint64_t end_ns = stage->now_ns + 4 * LEASE_NS;
-    while (!server_has_stopped(stage->server)) {
-        assert_true(stage->wake_ns > stage->now_ns && stage->wake_ns <= end_ns);
-        stage->now_ns = stage->wake_ns;
-        stage_run(stage);
-    }
-    assert_int_equal(stage->now_ns, end_ns);
+    assert_stops_after(stage, 4 * LEASE_NS);
 }
 
 TEST(what_another_manager_grants_or_for_a_renewal_of_long_ago_counts_for_nothing)
