@@ -1,7 +1,8 @@
 /* Asks the CM, and takes in what it says. A question that got no answer within ASK_AGAIN_NS is
  * asked again: the CM may have changed its leader. An answered one is asked again ASK_PAUSE_NS
  * after it was asked, when the answer was not what we need. A client id that comes twice so is kept
- * once; the other is never used, which costs nothing.
+ * once; the other is never used, which costs nothing. Who is told to come again later (EAGAIN) waits longer each time, up to
+ * PUT_OFF_MAX_NS.
  *
  * A manager that says that it does not lead is left for the next one, as is one that takes SILENT_NS to connect, or to answer a
  * question for a configuration, which each does at once: it is stopped. What it told is stored, and is kept.
@@ -18,6 +19,9 @@
 
 #define ASK_AGAIN_NS (500 * NS_PER_MS)
 #define ASK_PAUSE_NS (20 * NS_PER_MS)
+
+#define PUT_OFF_NS     (250 * NS_PER_MS)
+#define PUT_OFF_MAX_NS (4 * NS_PER_S)
 
 #define SILENT_NS (1500 * NS_PER_MS)
 
@@ -48,6 +52,8 @@ void cm_link_connected(struct cm_link *cm, const struct fabric_identity *reached
     cm->peer.error = 0;
     peer_connected(&cm->peer, reached);
     cm->wants_config = true;
+    cm->wants_id |= cm->reads;
+    cm->put_off_ns = PUT_OFF_NS;
     cm->next_id_ns = cm->next_config_ns = cm->next_question_ns = cm->asked_ns = 0;
 }
 
@@ -94,6 +100,7 @@ bool cm_link_poll(struct cm_link *cm, uint64_t known_term, uint64_t now_ns, uint
     Rowan__GetConfiguration get = ROWAN__GET_CONFIGURATION__INIT;
     bool sent = false;
 
+    new_id.unless_reader = true;
     peer_want(&cm->peer, now_ns, wake_ns);
     leave_if_silent(cm, now_ns, wake_ns);
     if (cm->peer.state != PEER_UP)
@@ -148,16 +155,30 @@ static void take_configuration(struct cm_link *cm, uint32_t tag, const Rowan__Co
     }
     cluster_release(cm->fresh);
     cm->fresh = config;
+    cm->wants_id |= cm->reads;
 }
 
 static void take_id(struct cm_link *cm, const Rowan__ClientIdIs *is)
 {
+    cm->has_id = true;
     cm->client_id = is->client_id;
+    cm->reads = is->client_id == 0;
     cm->has_ticket = is->ticket.len == sizeof cm->ticket;
     if (cm->has_ticket)
         memcpy(cm->ticket, is->ticket.data, sizeof cm->ticket);
     cm->wants_id = false;
     cm->next_id_ns = 0;
+    cm->put_off_ns = PUT_OFF_NS;
+}
+
+/* It was asked and cannot answer now; it is asked again after a while. */
+static void take_failure(struct cm_link *cm, uint32_t tag, const Rowan__Failure *failure)
+{
+    cm->peer.error = failure->error;
+    if (tag != TAG_NEW_ID || failure->error != ROWAN_EAGAIN)
+        return;
+    cm->next_id_ns += cm->put_off_ns;
+    cm->put_off_ns = 2 * cm->put_off_ns < PUT_OFF_MAX_NS ? 2 * cm->put_off_ns : PUT_OFF_MAX_NS;
 }
 
 static bool says_it_leads(const Rowan__ControlMessage *message)
@@ -192,6 +213,7 @@ void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
         cm->peer.broken = error == ROWAN_EFORMAT;
         return;
     }
+    control_make_printable(message);
     const bool leads = says_it_leads(message);
 
     cm->asked_ns = 0;
@@ -201,12 +223,10 @@ void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
         peer_break(&cm->peer, ROWAN_ENOTLEADING);
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS)
         take_configuration(cm, tag, message->configuration_is);
-    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS && cm->wants_id &&
-             message->client_id_is->client_id)
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS && cm->wants_id)
         take_id(cm, message->client_id_is);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE)
-        /* It was asked and cannot answer now; it is asked again after a while. */
-        cm->peer.error = message->failure->error;
+        take_failure(cm, tag, message->failure);
     if (tag == TAG_QUESTION && cm->question && leads)
         take_answer(cm, message);
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_USERS_ARE && !cm->reply)

@@ -11,13 +11,17 @@ struct cm_link {
     struct peer peer;
     struct managers managers;
     bool led;           /* by a manager that leads, of the connection's last configuration */
-    uint32_t client_id; /* the newest one given and not taken; 0: none */
+    bool has_id;        /* one was given and not taken: */
+    uint32_t client_id; /* the newest; 0: the user may not write, and needs none */
     bool has_ticket;    /* it came with one (common/cluster/login.h) */
     uint8_t ticket[MAC_BYTES];
     struct cluster_config *fresh; /* the newest configuration come and not taken, or NULL */
     bool wants_id;                /* set to ask for one that was never given before */
-    bool wants_config;            /* set to ask for one newer than the known one */
-    bool no_config;               /* the CM said that there is none newer than what we know */
+    /* It got none: asked again on each connection, and with each configuration, as users change. */
+    bool reads;
+    uint64_t put_off_ns; /* how much longer it waits when it is told to come again later */
+    bool wants_config;   /* set to ask for one newer than the known one */
+    bool no_config;      /* the CM said that there is none newer than what we know */
     int store_error; /* why the CM could not store a configuration, as it said last; 0: it can */
     uint32_t waiting_count; /* servers that the cluster waits for, as the CM said last */
     uint32_t waiting_for[CLUSTER_MAX_MEMBERS];

@@ -120,7 +120,7 @@ void peer_closed(struct peer *peer, int error, uint64_t now_ns)
     peer->state = PEER_DOWN;
     peer->broken = false;
     peer->error = error ? error : ROWAN_ECLOSED;
-    const bool at_once = peer->managers && managers_next(peer->managers);
+    const bool at_once = peer->managers && managers_next(peer->managers, now_ns);
 
     if (peer->managers)
         strcpy(peer->address, managers_address(peer->managers));

@@ -18,6 +18,10 @@
  *    do a caller who is about to sleep (session_release), one who polls so seldom that the oldest in the queue is over
  *    HELD_NS old, one who waits for an operation, and the end of the connection.
  *
+ * S6 A session whose user may not write has the client id 0, by which no server tells a retry from a new write. So its writes
+ *    are refused here and never sent, also if he may since: then the manager gives it an id when it asks, and it waits until
+ *    nothing is outstanding (S4).
+ *
  *                    +------------- EBUSY, pause over --------------+
  *                    v                                              |
  *   post --> QUEUED (link) --send--> SENT --rejected, connection lost--> QUEUED / PAUSED
@@ -85,7 +89,7 @@ void session_destroy(struct session *session)
 
 bool session_ready(const struct session *session)
 {
-    return session->client_id && session->router.config;
+    return session->has_id && session->router.config;
 }
 
 int session_error(const struct session *session)
@@ -147,6 +151,12 @@ static int check_request(const struct session_request *request)
     return 0;
 }
 
+/* S6 */
+static bool may_write_now(const struct session *session)
+{
+    return session->has_id && !session->client_id && session->cm.client_id;
+}
+
 /* S4: is there a number for another operation? Yes, for those below `numbers_end`: the oldest operation, and with it
  * the bound, only moves on. */
 static int check_numbers(struct session *session)
@@ -157,13 +167,21 @@ static int check_numbers(struct session *session)
 
     if (!session_ready(session))
         return ROWAN_EAGAIN;
-    if (session->next_operation >= wanting && !session->cm.client_id)
+    if (session->next_operation >= wanting && !session->cm.has_id)
         session->cm.wants_id = true;
-    if (session->next_operation >= session->operations_per_id ||
+    if (may_write_now(session) || session->next_operation >= session->operations_per_id ||
         session->next_operation >= oldest + session->span)
         return ROWAN_EAGAIN;
     session->numbers_end = oldest + session->span < wanting ? oldest + session->span : wanting;
     return 0;
+}
+
+/* S6 */
+static void refuse(struct session *session, struct client_op *op)
+{
+    op->state = OP_QUEUED;
+    op->link = NULL;
+    op_list_push(&session->refused, op);
 }
 
 int session_post(struct session *session, const struct session_request *request)
@@ -195,7 +213,10 @@ int session_post(struct session *session, const struct session_request *request)
     if (!session->undated)
         session->undated = op;
     op->urgent = request->reserved;
-    session_route(session, op);
+    if (!session->client_id && request->type != MESSAGE_GET)
+        refuse(session, op);
+    else
+        session_route(session, op);
     return 0;
 }
 
@@ -443,11 +464,16 @@ static bool take_events(struct session *session)
 /* S4. True: the session has a new client id. */
 static bool take_id(struct session *session)
 {
-    bool used_up = session->next_operation >= session->operations_per_id;
+    const bool used_up = session->next_operation >= session->operations_per_id;
 
-    if (!session->cm.client_id || session->table.age.count || (session->client_id && !used_up))
+    if (may_write_now(session))
+        session->numbers_end = 0; /* check_numbers */
+    if (!session->cm.has_id || session->table.age.count ||
+        (session->has_id && !used_up && !may_write_now(session)))
         return false;
+    session->has_id = true;
     session->client_id = session->cm.client_id;
+    session->cm.has_id = false;
     session->cm.client_id = 0;
     if (session->router.login) {
         session->router.login->has_ticket = session->cm.has_ticket;
@@ -478,6 +504,13 @@ static bool take_cm(struct session *session, uint64_t *wake_ns)
     }
     fabric_endpoint_identity(session->endpoint, &identity);
     return has_id;
+}
+
+/* S6: those that were posted before this poll. */
+static void refuse_writes(struct session *session)
+{
+    for (uint32_t left = session->refused.count; left > 0; left--)
+        complete(session, session->refused.first, ROWAN_EACCESS);
 }
 
 static void date_posts(struct session *session)
@@ -516,6 +549,7 @@ enum poll_result session_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 
     busy |= take_cm(session, wake_ns);
     date_posts(session);
+    refuse_writes(session);
     expire(session, wake_ns);
     /* What callbacks of expired operations posted has no date yet. */
     date_posts(session);

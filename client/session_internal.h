@@ -17,12 +17,14 @@ struct session {
     struct op_table table;
     struct op_list unrouted;               /* wait for a newer configuration */
     struct op_list pauses[SESSION_PAUSES]; /* each in the order of resume_ns */
+    struct op_list refused;                /* S6: end in the next poll */
     struct op_list done;                   /* completed without callback */
     struct client_op *undated;             /* the oldest that has no deadline yet */
     uint64_t timeout_ns;
     uint64_t now_ns; /* of the poll */
     uint64_t completed;
-    uint32_t client_id; /* 0: none yet */
+    bool has_id;
+    uint32_t client_id; /* S6; 0: none yet, or one that may not write */
     uint32_t next_operation;
     uint32_t operations_per_id, span;
     uint64_t numbers_end; /* operations below may be posted without a look; 0: not known */

@@ -4,7 +4,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 
-static const struct users *users_of(const struct cm *cm)
+static struct users *users_of(const struct cm *cm)
 {
     const struct cluster_config *config = cm_state_config(cm->state);
     return config ? config->users : NULL;
@@ -18,7 +18,7 @@ enum login_step access_login(struct cm *cm, struct cm_peer *peer, uint32_t tag,
     const struct login_book book = {
         .users = users_of(cm),
         .server = serves ? cm->options.servers : NULL,
-        .cover = config && config->has_secret ? config->secret : cm->options.state.secret,
+        .cover = config && config->has_secret ? cluster_cover(config) : cm->options.state.secret,
     };
     const enum login_step step = login_take(&peer->login, &book, peer->conn, tag, message, error);
     if (step == LOGIN_FAILED)
@@ -39,9 +39,61 @@ static int client_right(const struct cm *cm, const struct cm_peer *peer, enum us
     return users_allow(users, login_user(peer->login, users), role);
 }
 
+static bool is_known(const struct cm *cm, const struct cm_peer *peer)
+{
+    if (peer->identity.kind == FABRIC_SERVER)
+        return !cm->options.servers || login_is_server(peer->login);
+    return client_right(cm, peer, USER_READ) == 0;
+}
+
+void access_trust(struct cm *cm, struct cm_peer *peer)
+{
+    if (peer->trusted || !is_known(cm, peer))
+        return;
+    peer->trusted = true;
+    cm->client_count += peer->identity.kind != FABRIC_SERVER;
+    fabric_conn_trust(peer->conn);
+}
+
+void access_users(struct cm *cm)
+{
+    struct users *users = users_of(cm);
+    if (users == cm->users)
+        return;
+    const bool same = users_equal(cm->users, users);
+    users_release(cm->users);
+    cm->users = users_hold(users);
+    if (same)
+        return;
+    for (uint32_t i = 0; i < cm->peer_limit; i++) {
+        struct cm_peer *peer = &cm->peers[i];
+        if (!peer->conn || peer->given_up)
+            continue;
+        if (peer->trusted && !is_known(cm, peer))
+            cm_give_up(cm, peer, error_name(ROWAN_ELOGIN));
+        access_trust(cm, peer);
+    }
+}
+
+void access_share(const struct cm *cm, const struct cm_peer *peer, struct cm_event *event)
+{
+    event->user = access_user(cm, peer);
+    event->reader = event->reader && client_right(cm, peer, USER_WRITE) != 0;
+}
+
 bool access_may_watch(const struct cm *cm, const struct cm_peer *peer)
 {
     return peer->identity.kind == FABRIC_SERVER || client_right(cm, peer, USER_READ) == 0;
+}
+
+/* What only a member may say of itself and of its shards. */
+static bool is_of_a_server(const Rowan__ControlMessage *message)
+{
+    return message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN ||
+           message->body_case == ROWAN__CONTROL_MESSAGE__BODY_RENEW ||
+           message->body_case == ROWAN__CONTROL_MESSAGE__BODY_ADOPTED ||
+           message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FILLED ||
+           message->body_case == ROWAN__CONTROL_MESSAGE__BODY_LOAD;
 }
 
 const char *access_refusal(const struct cm *cm, const struct cm_peer *peer,
@@ -53,7 +105,12 @@ const char *access_refusal(const struct cm *cm, const struct cm_peer *peer,
     *error = 0;
     if (peer->identity.kind != FABRIC_SERVER) {
         *error = client_right(cm, peer, admin ? USER_ADMIN : USER_READ);
-        return *error ? error_sentence(*error) : NULL;
+        if (*error)
+            return error_sentence(*error);
+        if (!is_of_a_server(message))
+            return NULL;
+        *error = ROWAN_EREFUSED;
+        return "only a server may say that";
     }
     if (!cm->options.servers || login_is_server(peer->login))
         return NULL;

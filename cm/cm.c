@@ -9,6 +9,9 @@
  *  A3 A connection that we give up is closed only after the batch of events it may be in.
  *  A5 A server has one connection: what it says on a newer one, where it has shown the cluster's key if there is one, ends the
  *     older for the state first. Whoever only connects ends nobody's.
+ *  A6 Whoever may ask nothing is a guest (F13): clients that have not logged in where that is required, servers that have not
+ *     shown the key. Whom another set of users makes one is given up. Clients that are no guests have CM_MAX_CLIENTS places;
+ *     no number of clients and guests takes those of servers.
  *  A4 CM_EVENT_TIME comes before the fabric's events of a poll: its time was read after those of all polls before.
  */
 #include "cm/cm_internal.h"
@@ -21,12 +24,12 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/random.h"
 #include "common/cluster/control.h"
 
 enum { BATCH_EVENTS = 64 };
 
-#define RETRY_NS      (1 * NS_PER_MS) /* until what could not be sent is tried again */
-#define TELL_AGAIN_NS (10 * NS_PER_S)
+#define RETRY_NS (1 * NS_PER_MS) /* until what could not be sent is tried again */
 
 /* --- answers of the coordination service --- */
 
@@ -187,9 +190,11 @@ static void step(struct cm *cm, const struct cm_event *event)
         log_event(LOG_INFO, "configuration", "cluster=%016llx term=%llu servers=%u shards=%u",
                   (unsigned long long)config->cluster, (unsigned long long)config->term,
                   config->member_count, config->shard_count);
+        login_tell_off(config->users, cm->options.address, &cm->told_off);
     }
     for (uint32_t i = 0; i < output->count; i++)
         carry_out(cm, output, &output->actions[i]);
+    access_users(cm);
 }
 
 /* --- answers as events --- */
@@ -253,26 +258,16 @@ static int admit(void *context, const struct fabric_identity *peer)
         tell_if_lost(cm, peer);
         return ROWAN_ECLUSTER;
     }
-    if (cm->open_count < CM_MAX_CONNECTIONS)
+    if (peer->kind == FABRIC_SERVER || cm->client_count < CM_MAX_CLIENTS)
         return ROWAN_OK;
     cm->turned_away++;
+    log_event(LOG_WARN, "connections_refused",
+              "so_far=%lu reason=\"there are %d already, which is the most: see whose they are\"",
+              cm->turned_away, CM_MAX_CLIENTS);
     return ROWAN_ETOOMANY;
 }
 
-/* Who is refused comes again soon: a line now and then. */
-static void tell_turned_away(struct cm *cm, uint64_t now_ns)
-{
-    if (cm->turned_away == cm->turned_away_told ||
-        (cm->turned_away_ns && now_ns < cm->turned_away_ns + TELL_AGAIN_NS))
-        return;
-    log_event(LOG_WARN, "connections_refused",
-              "count=%lu reason=\"there are %d already, which is the most: see whose they are\"",
-              cm->turned_away - cm->turned_away_told, CM_MAX_CONNECTIONS);
-    cm->turned_away_told = cm->turned_away;
-    cm->turned_away_ns = now_ns;
-}
-
-/* More may have been admitted at once than there are places: the rest is closed. */
+/* More servers may have come than there are places: the rest is closed. */
 static void on_accepted(struct cm *cm, const struct fabric_event *event)
 {
     uint32_t place = 0;
@@ -290,6 +285,7 @@ static void on_accepted(struct cm *cm, const struct fabric_event *event)
     cm->open_count++;
     if (place >= cm->peer_limit)
         cm->peer_limit = place + 1;
+    access_trust(cm, peer);
     step(cm, &(struct cm_event){.kind = CM_EVENT_OPENED, .connection = place});
 }
 
@@ -303,6 +299,7 @@ static void free_place(struct cm *cm, struct cm_peer *peer)
     peer->login = NULL;
     peer->conn = NULL;
     cm->open_count--;
+    cm->client_count -= peer->trusted && peer->identity.kind != FABRIC_SERVER;
     if (!peer->left)
         step(cm, &(struct cm_event){.kind = CM_EVENT_CLOSED,
                                     .connection = (uint32_t)(peer - cm->peers)});
@@ -326,10 +323,6 @@ static void leave_older(struct cm *cm, const struct cm_peer *newer)
 
 static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowan__Join *from)
 {
-    if (cm->peers[connection].identity.kind != FABRIC_SERVER) {
-        post_failure(cm, connection, tag, ROWAN_EREFUSED, "only a server may join");
-        return;
-    }
     struct cm_join join;
     struct cluster_config *stored;
     if (report_decode(from, &join, &stored)) {
@@ -359,6 +352,15 @@ static void refuse_unknown(struct cm *cm, const struct cm_event *event)
                  "this configuration manager does not know what is asked for");
 }
 
+static void on_event(struct cm *cm, struct cm_event *event)
+{
+    if (event->kind == CM_EVENT_NEW_CLIENT_ID)
+        access_share(cm, &cm->peers[event->connection], event);
+    if (event->kind == CM_EVENT_PLAN && event->plan.kind == CM_PLAN_LOGIN)
+        random_entropy(&event->plan.drawn, sizeof event->plan.drawn);
+    step(cm, event);
+}
+
 static void answer(struct cm *cm, struct cm_event *event, const Rowan__ControlMessage *message)
 {
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN)
@@ -372,7 +374,7 @@ static void answer(struct cm *cm, struct cm_event *event, const Rowan__ControlMe
         post_own(cm, &(struct cm_action){.connection = event->connection, .tag = event->tag}, false,
                  outgoing_settings(cm->options.settings, message->set_setting));
     else if (report_event(message, event))
-        step(cm, event);
+        on_event(cm, event);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE)
         cm->unknown_messages++; /* the peer did not know something, and nobody answers an answer */
     else
@@ -391,6 +393,8 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
     }
     const enum login_step step = access_login(cm, peer, event.tag, message, &error);
     const char *why = step == LOGIN_NO_PART ? access_refusal(cm, peer, message, &error) : NULL;
+    if (step == LOGIN_DONE)
+        access_trust(cm, peer);
     if (step == LOGIN_FAILED && error != ROWAN_ELOGIN)
         cm_give_up(cm, peer, error_name(error));
     else if (why)
@@ -458,6 +462,8 @@ static bool poll_fabric(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
         on_fabric_event(cm, &events[i]);
     if (post_flush(cm))
         wake_at(wake_ns, now_ns + RETRY_NS);
+    /* Who asks for logins without one is answered before it is closed (A6). */
+    fabric_flush(cm->endpoint);
     close_given_up(cm);
     fabric_flush(cm->endpoint);
     return count > 0;
@@ -482,7 +488,7 @@ enum poll_result cm_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     if (cm->error)
         return POLL_IDLE;
     cm->now_ns = now_ns;
-    tell_turned_away(cm, now_ns);
+    log_poll(now_ns);
     bool busy = poll_coord(cm, now_ns, wake_ns);
     if (cm->wake_ns <= now_ns) /* A4 */
         step(cm, &(struct cm_event){.kind = CM_EVENT_TIME});
@@ -515,6 +521,7 @@ int cm_create(const struct cm_options *options, struct cm **out)
         goto fail_endpoint;
     fabric_endpoint_identity(cm->endpoint, &cm->identity);
     fabric_endpoint_admit(cm->endpoint, admit, cm);
+    fabric_endpoint_guests(cm->endpoint, true);
     error = coord_watch(options->coord, keep_changed, cm);
     if (!error)
         error = coord_elect(options->coord, keep_leader, cm);
@@ -541,6 +548,7 @@ void cm_destroy(struct cm *cm)
         free(cm->peers[i].login);
     }
     post_fini(cm);
+    users_release(cm->users);
     cluster_release(cm->answers[CM_EVENT_READ].config);
     fabric_endpoint_close(cm->endpoint);
     cm_state_destroy(cm->state);

@@ -21,6 +21,7 @@ typedef void cm_failed(void *context, int error, const char *detail);
 struct cm_options {
     struct cm_state_options state; /* its incarnation is for handshakes, too */
     struct fabric *fabric; /* has an address; the CM opens its endpoint 0. Outlives the CM */
+    const char *address;   /* of that; outlives the CM; NULL: nobody is told of it */
     struct coord *coord;   /* nobody else's. Closed by the caller, after cm_destroy */
     const struct scram_verifier *
         servers; /* of the key that servers must have; outlives the CM; NULL: none (common/cluster/login.h) */

@@ -9,12 +9,13 @@
 #include "common/cluster/login.h"
 #include "common/metrics/metrics.h"
 
-enum { CM_FIGURES = 19 };
+enum { CM_FIGURES = 22 };
 
 struct cm_peer {
     struct fabric_conn *conn;        /* NULL: the place is free */
     bool given_up;                   /* A3 */
     bool left;                       /* and the state knows that it is closed */
+    bool trusted;                    /* A6 */
     struct fabric_identity identity; /* that it says it has */
     struct login *login;             /* NULL: nobody has tried to log in */
     struct outbox outbox;
@@ -42,11 +43,12 @@ struct cm {
 
     struct load_row load_rows[CLUSTER_MAX_SHARDS]; /* of the report that is given to the state */
 
+    bool told_off;   /* the log has said that logins are not required */
     bool told_lost;  /* the log has said that the stored configuration is gone */
     int store_error; /* 0, or why a configuration could not be stored when that was tried last */
-    uint32_t open_count;
-    uint64_t turned_away; /* connections, because there are too many; as logged, and when */
-    uint64_t turned_away_told, turned_away_ns;
+    uint32_t open_count, client_count; /* of the latter, A6 */
+    struct users *users;               /* of the last configuration: A6 was seen to */
+    uint64_t turned_away;              /* connections, because there are too many */
     uint32_t given_up_count;
     uint32_t peer_limit; /* above the highest place ever used */
     struct cm_peer peers[CM_MAX_CONNECTIONS];
@@ -67,8 +69,15 @@ void report_load(const Rowan__Load *from, struct load_row *rows, struct load_rep
 enum login_step access_login(struct cm *cm, struct cm_peer *peer, uint32_t tag,
                              const Rowan__ControlMessage *message, int *error);
 
+/* A6. access_trust: it is no guest any more, if it has shown who it is. access_users: there may be another configuration. */
+void access_trust(struct cm *cm, struct cm_peer *peer);
+void access_users(struct cm *cm);
+
 /* The name of the user who has logged in; NULL: nobody. */
 const char *access_user(const struct cm *cm, const struct cm_peer *peer);
+
+/* Whose quota of client ids it uses, and whether it needs none: it says that it takes 0, and may not write. */
+void access_share(const struct cm *cm, const struct cm_peer *peer, struct cm_event *event);
 
 /* May it be sent what changes? Who was removed since, for one, may not. */
 bool access_may_watch(const struct cm *cm, const struct cm_peer *peer);

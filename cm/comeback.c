@@ -4,6 +4,8 @@
  *  B1 A shard that was kept has no replica that is kept, and none that does not return or run; or it waits on with those that
  *     it had.
  *  B2 Beside data that are whole none count that are in doubt.
+ *  B3 A single replica that returns with whole data, while others are away, first runs beside them, and the shard waits. It serves
+ *     alone when it has opened its data: it may end for good before that, and those that are away must still be replicas then.
  */
 #include "cm/comeback.h"
 
@@ -36,9 +38,11 @@ struct brought {
     uint32_t found, at_hand; /* full replicas that run, came, or are given up; that run or return */
     bool absent, given;      /* one is kept and did not come; that is given up */
     bool awaited;            /* such a one may still come */
+    bool lacks;              /* such a one is not given up */
     bool returns;            /* one does */
-    /* The best of those that run or return, of those that wait, and that return. */
-    enum join_quality here, away, back;
+    uint32_t whole;          /* those with whole data that run or return */
+    /* The best of those that run or return, of those that wait, that return, and that run. */
+    enum join_quality here, away, back, runs;
 };
 
 static enum join_quality better(enum join_quality a, enum join_quality b)
@@ -67,6 +71,7 @@ static struct brought look(const struct comeback *comeback, const struct cluster
         const bool absent = !join && cluster_member(old, servers[i])->kept,
                    given = absent && (whole || comeback->given_server == servers[i]);
         brought.absent = brought.absent || absent;
+        brought.lacks = brought.lacks || (absent && !given);
         brought.awaited =
             brought.awaited || (absent && !comeback->over[cluster_position(old, servers[i])]);
         brought.given = brought.given || whole || comeback->given_server == servers[i];
@@ -75,6 +80,8 @@ static struct brought look(const struct comeback *comeback, const struct cluster
         if (at) {
             const enum join_quality quality = join_quality(at, old, shard->id);
             brought.here = better(brought.here, quality);
+            brought.whole += quality == JOIN_WHOLE;
+            brought.runs = better(brought.runs, at == join ? JOIN_EMPTY : quality);
             brought.returns = brought.returns || at == join;
             brought.back = better(brought.back, at == join ? quality : JOIN_EMPTY);
         } else if (join) {
@@ -89,7 +96,9 @@ static bool can_serve(const struct comeback *comeback, const struct cluster_conf
 {
     const struct brought brought = look(comeback, old, shard);
     const bool all = brought.found == 1 + shard->backup_count;
-    if (shard->epoch == CLUSTER_MAX_EPOCH)
+    const bool untried = comeback->mixes && brought.lacks && brought.whole == 1 &&
+                         brought.runs < JOIN_WHOLE; /* B3 */
+    if (shard->epoch == CLUSTER_MAX_EPOCH || untried)
         return false;
     if (brought.back == JOIN_WHOLE || (brought.here == JOIN_WHOLE && !brought.awaited))
         return true;
@@ -97,7 +106,8 @@ static bool can_serve(const struct comeback *comeback, const struct cluster_conf
            (brought.here > JOIN_EMPTY || brought.given);
 }
 
-/* Those that hold it and cannot run beside it wait. True if one returned so far. */
+/* Servers that hold the shard, which is not served, wait; but while others are away those with incomplete or whole data run beside
+ * it (B3). True if one returned so far. */
 static bool put_off(struct comeback *comeback, const struct cluster_config *old,
                     const struct shard *shard)
 {
@@ -106,8 +116,9 @@ static bool put_off(struct comeback *comeback, const struct cluster_config *old,
                        look(comeback, old, shard).absent; /* B1 */
     for (uint32_t i = before; i > 0; i--) {
         const struct cm_join *join = comeback->joins[i - 1];
+        const enum join_quality quality = join_quality(join, old, shard->id);
         if (!shard_is_full_at(shard, join->server) ||
-            (waits && join_quality(join, old, shard->id) == JOIN_INCOMPLETE))
+            (waits && (quality == JOIN_INCOMPLETE || quality == JOIN_WHOLE)))
             continue;
         comeback->joins[i - 1] = comeback->joins[--comeback->count];
         comeback->joins[comeback->count] = join;

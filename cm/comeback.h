@@ -22,8 +22,9 @@ struct comeback {
 };
 
 /* Decides who of those that came can return now. A kept shard can be served if
- *  - one of its full replicas returns with whole data of it: every full replica has every acknowledged write. So it can if one
- *    that runs has, and who is kept has been waited for;
+ *  - one of its full replicas returns with whole data of it: every full replica has every acknowledged write. If it is the only
+ *    one here, and others are away, it runs beside them first (B3);
+ *  - or one that runs has whole data, and who is kept has been waited for;
  *  - or all of them run or came, but for those given up, and the best of all that they have returns, or runs; that is any data, or
  *    the shard is given up.
  * Who brings nothing of a shard that cannot be served waits, and who may find the rest of it at one that is away (JOIN_TORN). One

@@ -5,6 +5,7 @@ struct figures {
     uint64_t leads, cut, term, lease_ms, members, kept, absent, draining, replicas;
     uint64_t shards, under_replicated, filling, unserved, incomplete, moving, splitting;
     uint64_t connections, turned_away, unknown_messages;
+    uint64_t ended_unread, ended_guests, ended_crowded;
 };
 
 _Static_assert(sizeof(struct figures) == CM_FIGURES * sizeof(uint64_t), "a counter for each");
@@ -12,6 +13,12 @@ _Static_assert(sizeof(struct figures) == CM_FIGURES * sizeof(uint64_t), "a count
 #define GAUGE(name, help, field)                                                                   \
     {                                                                                              \
         name, help, "", METRIC_GAUGE, offsetof(struct figures, field), 0                           \
+    }
+
+#define ENDED(why, field)                                                                          \
+    {                                                                                              \
+        "rowan_connections_ended_total", "Connections that were ended for the sake of others.",    \
+            "why=\"" why "\"", METRIC_COUNTER, offsetof(struct figures, field), 0                  \
     }
 
 static const struct metric rows[] = {
@@ -46,6 +53,9 @@ static const struct metric rows[] = {
     {"rowan_cm_connections_refused_total",
      "Connections that were refused, as the manager has all that it may have.", "", METRIC_COUNTER,
      offsetof(struct figures, turned_away), 0},
+    ENDED("unread", ended_unread),
+    ENDED("guest", ended_guests),
+    ENDED("crowded", ended_crowded),
     {"rowan_cm_unknown_messages_total",
      "Messages that this process, or a server which it told something, did not know.", "",
      METRIC_COUNTER, offsetof(struct figures, unknown_messages), 0},
@@ -87,11 +97,15 @@ static void count_shards(struct figures *figures, const struct cluster_config *c
 void figures_update(struct cm *cm)
 {
     const struct cluster_config *config = cm_state_config(cm->state);
+    const struct fabric_ended *ended = &cm->endpoint->ended;
     struct figures figures = {.leads = cm->leads,
                               .cut = cm->cut,
                               .connections = cm->open_count,
                               .turned_away = cm->turned_away,
-                              .unknown_messages = cm->unknown_messages};
+                              .unknown_messages = cm->unknown_messages,
+                              .ended_unread = counter_get(&ended->unread),
+                              .ended_guests = counter_get(&ended->guests),
+                              .ended_crowded = counter_get(&ended->crowded)};
     if (config) {
         figures.term = config->term;
         figures.lease_ms = config->lease_ms;

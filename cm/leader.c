@@ -46,6 +46,7 @@ void leader_follow(struct cm_state *state)
         return;
     }
     state->leads = true;
+    state->start_waited = false; /* goodbyes were said to others meanwhile */
     state->granting_ns = state->now_ns;
     registrations_expire(&state->registered);
     leases_watch_anew(&state->leases, state->now_ns);
@@ -86,6 +87,12 @@ void leader_told(struct cm_state *state, const struct cm_join *join)
         join->server, state->config->cluster);
 }
 
+/* What was stored when a server had said that it knows better. */
+static bool has_looked(const struct cm_state *state)
+{
+    return !state->must_read && !state->unanswered_ns && state->asked_ns >= state->later_ns;
+}
+
 /* What is in force here may be old, so the first that says so makes this manager look; what it knows then is what is stored. */
 bool leader_is_behind(struct cm_state *state, const struct cm_join *join)
 {
@@ -97,18 +104,23 @@ bool leader_is_behind(struct cm_state *state, const struct cm_join *join)
     if (state->later_term <= config->term) {
         state->later_term = knows > config->term ? knows : config->term + 1;
         state->later_ns = state->now_ns;
+        state->later_server = join->server;
         state->must_read = true;
         state->told_later = false;
     }
-    const bool looked =
-        !state->must_read && !state->unanswered_ns && state->asked_ns >= state->later_ns;
-    if (looked && !state->told_later) {
-        state->told_later = true;
-        actions_log(state, CM_ACTION_WARN, "configuration_is_old",
-                    "server %u has acted on term %lu, and term %lu is stored: %s", join->server,
-                    knows, config->term, refusal_gone_back);
-    }
-    return looked;
+    return has_looked(state);
+}
+
+void leader_tell_later(struct cm_state *state)
+{
+    if (!leader_is_doubted(state) || state->told_later || !has_looked(state))
+        return;
+    state->told_later = true;
+    actions_log(state, CM_ACTION_WARN, "configuration_is_old",
+                "server %u has acted on term %lu, and term %lu is stored, so nothing is stored or "
+                "granted: %s. If it is that server which is wrong, stop it and start the manager "
+                "again",
+                state->later_server, state->later_term, state->config->term, refusal_gone_back);
 }
 
 struct cluster_config *leader_claim(struct cm_state *state)

@@ -19,7 +19,9 @@
 #include "common/reactor/service.h"
 #include "release.h"
 
-enum { EXIT_USAGE = 2 };
+#define ZOOKEEPER_USER "rowan:"
+
+enum { EXIT_USAGE = 2, ZOOKEEPER_LOGIN_BYTES = sizeof ZOOKEEPER_USER + 2 * MAC_BYTES };
 
 static struct reactor *running; /* for the signal handler */
 static struct metrics metrics;
@@ -125,6 +127,7 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
     options->settings = &live;
     options->metrics = &metrics;
 
+    const uint64_t descriptors = descriptors_raise();
     struct cm *cm;
     int error = cm_create(options, &cm);
     if (error)
@@ -158,7 +161,7 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
         log_event(LOG_INFO, "started",
                   "address=%s servers=%s replicas=%llu coord=%s descriptors=%llu",
                   settings->address, settings->servers, (unsigned long long)settings->replicas,
-                  coord_place(settings), (unsigned long long)descriptors_raise());
+                  coord_place(settings), (unsigned long long)descriptors);
         if (settings->recover)
             log_event(LOG_WARN, "recovering", "detail=\"%s\"", CM_RECOVER_MEANS);
         reactor_run(reactor);
@@ -171,9 +174,34 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
     return code;
 }
 
-static int run(const struct cm_settings *settings, const struct scram_verifier *servers)
+/* The ensemble hears the secret as it is: so it gets one that is of use nowhere else. Without a file *login stays "". False: a sentence was
+ * printed. */
+static bool read_zookeeper_key(const char *path, char login[ZOOKEEPER_LOGIN_BYTES])
 {
-    struct cm_options options = {.servers = servers};
+    struct login_secret secret, *key;
+    uint8_t made[MAC_BYTES];
+    if (!login_key_read("rowan-cm", "zookeeper-key", path, &secret, &key))
+        return false;
+    if (!key)
+        return true;
+    const bool done = mac_subkey(key->secret, key->bytes, "zookeeper", made);
+    login_secret_fini(key);
+    if (!done) {
+        complain("cannot use zookeeper-key", path, ROWAN_ENOMEM);
+        return false;
+    }
+    char *end = stpcpy(login, ZOOKEEPER_USER);
+    for (unsigned i = 0; i < sizeof made; i++)
+        end += sprintf(end, "%02x", made[i]);
+    explicit_bzero(made, sizeof made);
+    return true;
+}
+
+/* `login`: of the managers in ZooKeeper, or "". */
+static int run(const struct cm_settings *settings, const struct scram_verifier *servers,
+               const char *login)
+{
+    struct cm_options options = {.servers = servers, .address = settings->address};
     char why[CM_MAX_DETAIL_BYTES + 1];
     struct fabric_verbs_options verbs;
     const char *wrong = cm_settings_apply(settings, &options.state, why, sizeof why);
@@ -198,8 +226,8 @@ static int run(const struct cm_settings *settings, const struct scram_verifier *
     }
     error = settings->coord == CM_COORD_FILE
                 ? coord_open_file(settings->coord_dir, reactor, &options.coord)
-                : coord_open_zookeeper(settings->zookeeper, (uint32_t)settings->session_ms, reactor,
-                                       &options.coord);
+                : coord_open_zookeeper(settings->zookeeper, *login ? login : NULL,
+                                       (uint32_t)settings->session_ms, reactor, &options.coord);
     if (error) {
         code = complain("cannot keep the configuration in", coord_place(settings), error);
         goto out_fabric;
@@ -222,7 +250,7 @@ static bool read_key(const char *path, struct scram_verifier *verifier,
 {
     struct login_secret secret, *key;
     uint8_t salt[SCRAM_SALT_BYTES];
-    if (!login_key_read("rowan-cm", path, &secret, &key))
+    if (!login_key_read("rowan-cm", "cluster-key", path, &secret, &key))
         return false;
     if (!key)
         return true;
@@ -252,6 +280,7 @@ int main(int argc, char **argv)
     log_set_level((enum log_level)settings.log_level);
     struct scram_verifier verifier;
     const struct scram_verifier *servers = NULL;
+    char login[ZOOKEEPER_LOGIN_BYTES] = "";
     live.argc = argc;
     live.argv = argv;
     live.file = rest.file;
@@ -260,8 +289,10 @@ int main(int argc, char **argv)
     int code = EXIT_USAGE;
     if (error)
         code = complain("cannot catch signals", NULL, error);
-    else if (read_key(settings.cluster_key, &verifier, &servers))
-        code = run(&settings, servers);
+    else if (read_key(settings.cluster_key, &verifier, &servers) &&
+             read_zookeeper_key(settings.zookeeper_key, login))
+        code = run(&settings, servers, login);
+    explicit_bzero(login, sizeof login);
     config_free(&rest);
     return code;
 }

@@ -18,6 +18,7 @@
 #include "cm/story.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/version.h"
 
 /* The member that joined by this connection; NULL: none that this manager knows. */
 static struct lease *lease_of(struct cm_state *state, uint32_t connection)
@@ -235,7 +236,7 @@ static bool is_power_off(struct cm_state *state, const struct member *member)
 {
     const struct lease *lease = leases_of(&state->leases, member->server);
     const uint64_t wait_ns = state->options.goodbye_wait_ms * NS_PER_MS;
-    if (!lease || !lease->left || !state_reads_mixed(state))
+    if (!lease || !lease->left || !state_reads(state, VERSION_CONFIGURATION_MIXED))
         return false;
     for (uint32_t server = 1; server <= CLUSTER_MAX_SERVER; server++) {
         const uint64_t said_ns = state->leases.past[server].goodbye_ns;
@@ -255,7 +256,7 @@ static struct cluster_config *propose_failover(struct cm_state *state, const boo
         const struct member *member = &state->config->members[i];
         const struct registration *last = registrations_find(&state->running, member->server);
         waits[i] = silent[i] && is_power_off(state, member);
-        reports[i] = last && state_reads_mixed(state) ? &last->join : NULL;
+        reports[i] = last && state_reads(state, VERSION_CONFIGURATION_MIXED) ? &last->join : NULL;
     }
     const int error =
         failover_make(state->config, silent, waits, reports, &config, why, sizeof why);

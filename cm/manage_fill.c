@@ -46,13 +46,13 @@ static bool is_steady(const struct cm_state *state, uint32_t server, bool kept)
     return state->now_ns >= leases_waits_until(&state->leases, server, kept);
 }
 
-bool state_reads_mixed(const struct cm_state *state)
+bool state_reads(const struct cm_state *state, uint32_t format)
 {
     bool reads = true;
     for (uint32_t i = 0; i < state->registered.count; i++)
-        reads = reads && state->registered.entries[i].join.format >= VERSION_CONFIGURATION_MIXED;
+        reads = reads && state->registered.entries[i].join.format >= format;
     for (uint32_t i = 0; i < state->running.count; i++)
-        reads = reads && state->running.entries[i].join.format >= VERSION_CONFIGURATION_MIXED;
+        reads = reads && state->running.entries[i].join.format >= format;
     return reads;
 }
 
@@ -73,11 +73,12 @@ bool manage_find_back(struct cm_state *state, struct comeback *back, bool all)
 {
     const uint64_t torn_ns = 2 * state->options.start_wait_ms * NS_PER_MS;
     const uint64_t wait_ns = state->options.goodbye_wait_ms * NS_PER_MS;
-    *back = (struct comeback){.mixes = state_reads_mixed(state)};
+    *back = (struct comeback){.mixes = state_reads(state, VERSION_CONFIGURATION_MIXED)};
     for (uint32_t i = 0; i < state->config->member_count; i++) {
         const uint32_t server = state->config->members[i].server;
-        back->over[i] = state->now_ns - state->leases.first_ns >= wait_ns &&
-                        state->now_ns - state->leases.past[server].goodbye_ns >= wait_ns;
+        back->over[i] =
+            (state->start_waited || state->now_ns - state->leases.first_ns >= wait_ns) &&
+            state->now_ns - state->leases.past[server].goodbye_ns >= wait_ns;
     }
     find_given_up(state, back);
     for (uint32_t i = 0; i < state->registered.count; i++) {

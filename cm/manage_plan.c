@@ -64,15 +64,17 @@ static const char *target_refusal(const struct cm_state *state, const struct clu
 static const char *users_refusal(const struct cm_state *state, const struct cm_plan *plan,
                                  char *why, size_t why_bytes)
 {
-    if (plan->kind == CM_PLAN_LOGIN && plan->to == 1 && !state->options.keyed)
+    const bool rotates = plan->kind == CM_PLAN_LOGIN && plan->to == CM_LOGIN_ROTATE;
+    if (plan->kind == CM_PLAN_LOGIN && plan->to != CM_LOGIN_OPEN && !state->options.keyed)
         return "whoever says that he is a server needs no login: give all managers and servers a "
                "key first (cluster-key)";
     for (uint32_t i = 0; i < state->connection_limit; i++) {
         const struct connection *peer = &state->connections[i];
-        if (!peer->open || !peer->member || peer->format >= VERSION_CONFIGURATION_USERS)
+        if (!peer->open || !peer->member ||
+            peer->format >= (rotates ? VERSION_CONFIGURATION_KEYS : VERSION_CONFIGURATION_USERS))
             continue;
-        snprintf(why, why_bytes, "server %u runs a version that knows no users: upgrade it first",
-                 peer->server);
+        snprintf(why, why_bytes, "server %u runs a version that knows no %s: upgrade it first",
+                 peer->server, rotates ? "rotation of secrets" : "users");
         return why;
     }
     return NULL;
@@ -148,12 +150,15 @@ static const char *refusal(const struct cm_state *state, const struct cluster_co
     return split_refusal(plan, config, &state->loads, state->options.max_shards, why, why_bytes);
 }
 
-/* M7. And who joins enters no row before it has adopted a configuration: a move to it waits. */
+/* M7. And who joins enters no row before it has adopted a configuration: a move to it waits. A rotation waits for the end of the one
+ * before: servers hold two secrets. */
 static bool may_propose(const struct cm_state *state, const struct cm_plan *plan)
 {
     const bool moves =
         plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER || plan->kind == CM_PLAN_SPLIT ||
         (plan->kind == CM_PLAN_REMOVE && cluster_member(state->config, plan->server));
+    if (plan->kind == CM_PLAN_LOGIN && plan->to != CM_LOGIN_OPEN && state->config->keys.changing)
+        return false;
     for (uint32_t i = 0; plan->kind == CM_PLAN_MOVE && i < state->leases.count; i++) {
         if (state->leases.entries[i].server == plan->to && state->leases.entries[i].joins)
             return false;
@@ -167,6 +172,7 @@ static int describe(const struct cm_plan *plan, char *out, size_t bytes)
     static const char *const words[CM_PLAN_KINDS] = {"add",     "drain",   "remove", "move",
                                                      "worker",  "balance", "split",  "user",
                                                      "no_user", "login",   "give_up"};
+    static const char *const logins[] = {"open", "required", "rotate"};
     const char *word = words[plan->kind];
     if (plan->kind == CM_PLAN_BALANCE)
         return snprintf(out, bytes, " what=%s mode=%s", word,
@@ -175,7 +181,8 @@ static int describe(const struct cm_plan *plan, char *out, size_t bytes)
         return snprintf(out, bytes, " what=%s user=%s role=%s", word, plan->user.name,
                         user_role_name(plan->user.role));
     if (plan->kind == CM_PLAN_LOGIN)
-        return snprintf(out, bytes, " what=%s required=%s", word, plan->to ? "yes" : "no");
+        return snprintf(out, bytes, " what=%s to=%s secrets=%s", word, logins[plan->to],
+                        plan->to != CM_LOGIN_OPEN && plan->draws ? "drawn" : "kept");
     if (plan->kind == CM_PLAN_SPLIT)
         return snprintf(out, bytes, " what=%s shard=%u slot=%u", word, plan->shard, plan->to);
     if (plan->kind == CM_PLAN_MOVE || plan->kind == CM_PLAN_WORKER)
@@ -195,8 +202,25 @@ static void tell_planned(struct cm_state *state, const char *event, const struct
     actions_log(state, CM_ACTION_TELL, event, "term=%lu%s", term, what);
 }
 
+/* Every server has adopted it, so the former proof counts no longer. */
+static struct cluster_config *end_rotation(struct cm_state *state)
+{
+    if (!state->config->keys.changing || !leases_is_committed(&state->leases))
+        return NULL;
+    struct cluster_config *config = cluster_copy(state->config);
+    if (!config)
+        return NULL;
+    config->term++;
+    cluster_rotated(config);
+    actions_log(state, CM_ACTION_TELL, "secrets_rotated", "term=%lu", config->term);
+    return config;
+}
+
 struct cluster_config *manage_plan_propose(struct cm_state *state)
 {
+    struct cluster_config *rotated = end_rotation(state);
+    if (rotated)
+        return rotated;
     for (uint32_t i = 0; state->planning > 0 && i < state->connection_limit; i++) {
         struct connection *peer = &state->connections[i];
         char why[CM_MAX_DETAIL_BYTES + 1];
@@ -205,6 +229,7 @@ struct cluster_config *manage_plan_propose(struct cm_state *state)
             refusal(state, state->config, &peer->plan, why, sizeof why) ||
             !plan_is_due(&peer->plan, state->config))
             continue;
+        peer->plan.draws = state_reads(state, VERSION_CONFIGURATION_KEYS);
         struct cluster_config *config = plan_make(&peer->plan, state->config);
         if (!config)
             return NULL;

@@ -61,9 +61,10 @@ struct outgoing *outgoing_client_id(uint32_t client_id, const struct cluster_con
     uint8_t ticket[MAC_BYTES];
     Rowan__ClientIdIs is = ROWAN__CLIENT_ID_IS__INIT;
     is.client_id = client_id;
-    if (user && !login_ticket(config->secret, client_id, user, ticket))
+    if (client_id && user &&
+        !login_ticket(cluster_ticket_key(config, client_id), client_id, user, ticket))
         return NULL;
-    if (user)
+    if (client_id && user)
         is.ticket = control_bytes(ticket, sizeof ticket);
     return outgoing_create(&CONTROL_MESSAGE(CLIENT_ID_IS, client_id_is, &is));
 }

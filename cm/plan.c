@@ -139,10 +139,10 @@ static const char *users_refusal(const struct cm_plan *plan, const struct cluste
 {
     const struct users *users = config->users;
     const bool removes_one = plan->kind == CM_PLAN_NO_USER;
-    if (plan->kind == CM_PLAN_LOGIN && plan->to == 1 && admins(users, "") == 0)
+    if (plan->kind == CM_PLAN_LOGIN && plan->to == CM_LOGIN_REQUIRED && admins(users, "") == 0)
         return "if logins are required, somebody must be an admin: make one first (rowan user add)";
     if (plan->kind == CM_PLAN_LOGIN)
-        return plan->to <= 1 ? NULL : "logins are required or open";
+        return plan->to <= CM_LOGIN_ROTATE ? NULL : "logins are required or open";
     if (!removes_one && users && users->count == USERS_MAX && !users_find(users, plan->user.name)) {
         snprintf(why, why_bytes, "a cluster has at most %d users: remove one first", USERS_MAX);
         return why;
@@ -158,26 +158,46 @@ static const char *users_refusal(const struct cm_plan *plan, const struct cluste
     return why;
 }
 
-static bool users_are_due(const struct cm_plan *plan, const struct users *users)
+static bool rotates(const struct cm_plan *plan)
 {
+    return plan->kind == CM_PLAN_LOGIN && plan->to == CM_LOGIN_ROTATE;
+}
+
+static bool users_are_due(const struct cm_plan *plan, const struct cluster_config *config)
+{
+    const struct users *users = config->users;
     const struct user *there = users_find(users, plan->user.name);
+    if (rotates(plan))
+        return config->keys.rotation != plan->rotation;
     if (plan->kind == CM_PLAN_LOGIN)
-        return (users && users->required) != (plan->to == 1);
+        return (users && users->required) != (plan->to == CM_LOGIN_REQUIRED);
     if (plan->kind == CM_PLAN_NO_USER)
         return there != NULL;
     return !there || !user_equal(there, &plan->user);
 }
 
+static void plan_keys(const struct cm_plan *plan, struct cluster_config *config)
+{
+    if (plan->kind != CM_PLAN_LOGIN || plan->to == CM_LOGIN_OPEN || !plan->draws)
+        return;
+    cluster_rotate(config, &plan->drawn, !rotates(plan));
+    if (rotates(plan))
+        config->keys.rotation = plan->rotation;
+}
+
 /* False: no memory. */
 static bool plan_users(const struct cm_plan *plan, struct cluster_config *config)
 {
+    plan_keys(plan, config);
+    if (rotates(plan))
+        return true;
     struct users *before = config->users;
     struct users *after = plan->kind == CM_PLAN_USER ? users_with(before, &plan->user)
                                                      : users_without(before, plan->user.name);
     if (!after)
         return false;
     if (plan->kind == CM_PLAN_LOGIN)
-        after->required = plan->to == 1;
+        after->required = plan->to == CM_LOGIN_REQUIRED;
     if (after->count == 0) { /* as in a cluster that never had any */
         users_release(after);
         after = NULL;
@@ -222,7 +242,7 @@ bool plan_is_due(const struct cm_plan *plan, const struct cluster_config *config
     if (plan->kind == CM_PLAN_BALANCE)
         return config->balance != (enum cluster_balance)plan->to;
     if (is_of_users(plan))
-        return users_are_due(plan, config->users);
+        return users_are_due(plan, config);
     if (plan->kind == CM_PLAN_GIVE_UP)
         return gives_up(plan, config);
     return changes_list(plan, config) || removes(plan, config);

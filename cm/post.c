@@ -42,7 +42,7 @@ void post_failure(struct cm *cm, uint32_t connection, uint32_t tag, int error, c
 {
     /* After these two the peer asks ten times a second, and logs the reason itself. */
     const bool asks_again = error == ROWAN_EAGAIN || error == ROWAN_ENOTLEADING;
-    log_event(asks_again ? LOG_DEBUG : LOG_INFO, "refused", "place=%u error=%s detail=\"%s\"",
+    log_event(asks_again ? LOG_DEBUG : LOG_WARN, "refused", "place=%u error=%s detail=\"%s\"",
               connection, error_name(error), detail);
     const struct cm_action answer = {.connection = connection, .tag = tag};
     post_own(cm, &answer, false, outgoing_failure(error, detail));

@@ -12,7 +12,8 @@
 #include "cm/cold.h"
 #include "cm/state.h"
 
-enum { CM_CLIENT_ID_BLOCK = 1024 /* ids reserved by one change of the configuration */ };
+/* Ids reserved by one change of the configuration. Who leads next gives up what is left of the last one's. */
+enum { CM_CLIENT_ID_BLOCK = 16384 };
 
 /* ids_series_end: the id behind the series that `next`, the first one not reserved, is in; at last UINT32_MAX. No block
  * reaches it. ids_series_is_new: none of that series is reserved. */

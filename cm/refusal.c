@@ -34,8 +34,8 @@ const char refusal_gone_back[] =
 
 static const char refusal_older[] =
     "the configuration has a format that this server's version does not read: it waits, as long as "
-    "a shard waits for a server that is away, or there are users; start a server of the "
-    "configuration manager's version";
+    "a shard waits for a server that is away, or there are users, or servers prove themselves by "
+    "a secret of their own (rowan login); start a server of the configuration manager's version";
 
 static const char refusal_stranger[] =
     "the server's number is not among the servers of this cluster, or it was removed (rowan add "

@@ -80,7 +80,8 @@ static bool plan_event(const Rowan__Plan *from, struct cm_event *out)
     out->plan = (struct cm_plan){.kind = (enum cm_plan_kind)from->kind,
                                  .server = from->server,
                                  .shard = from->shard,
-                                 .to = from->to};
+                                 .to = from->to,
+                                 .rotation = from->rotation};
     const bool names = from->user && strlen(from->user->name) <= USER_NAME_BYTES;
     if (from->kind == ROWAN__PLAN__KIND__NO_USER && names)
         strcpy(out->plan.user.name, from->user->name);
@@ -88,6 +89,8 @@ static bool plan_event(const Rowan__Plan *from, struct cm_event *out)
         return names;
     if (from->kind == ROWAN__PLAN__KIND__USER)
         return from->user && !user_unpack(from->user, &out->plan.user);
+    if (from->kind == ROWAN__PLAN__KIND__LOGIN && from->to == CM_LOGIN_ROTATE && !from->rotation)
+        return false;
     return from->kind >= 0 && from->kind < (int)CM_PLAN_KINDS;
 }
 
@@ -100,6 +103,7 @@ bool report_event(const Rowan__ControlMessage *from, struct cm_event *out)
         return true;
     case ROWAN__CONTROL_MESSAGE__BODY_NEW_CLIENT_ID:
         out->kind = CM_EVENT_NEW_CLIENT_ID;
+        out->reader = from->new_client_id->unless_reader;
         return true;
     case ROWAN__CONTROL_MESSAGE__BODY_RENEW:
         renew_event(from->renew, out);

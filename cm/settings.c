@@ -25,6 +25,10 @@ static const struct config_key keys[] = {
     {"zookeeper", CONFIG_STRING, FIELD(zookeeper), "", 0, 0, NULL,
      "zookeeper: HOST:PORT of the ensemble's servers with commas between them, and behind the last "
      "the path that is this cluster's alone (zk1:2181,zk2:2181/rowan)"},
+    {"zookeeper-key", CONFIG_STRING, FIELD(zookeeper_key), "", 0, 0, NULL,
+     "zookeeper: file with the secret, 12 to 256 bytes, by which the managers alone read and write "
+     "the configuration there; the same for all of them; without it whoever reaches the ensemble "
+     "may"},
     {"zookeeper-session-ms", CONFIG_U64, FIELD(session_ms), "4000", 100, 120000, NULL,
      "zookeeper: milliseconds without a word after which the ensemble takes this process for dead; "
      "it keeps to bounds of its own, 2 and 20 of its ticks"},
@@ -125,6 +129,8 @@ static const char *check_coord(const struct cm_settings *settings, char *why, si
     if (!*needed || *other)
         return on_files ? "coord file needs coord-dir, and zookeeper belongs to coord zookeeper"
                         : "coord zookeeper needs zookeeper, and coord-dir belongs to coord file";
+    if (on_files && *settings->zookeeper_key)
+        return "zookeeper-key belongs to coord zookeeper";
     if (on_files || coord_zookeeper_is_right(needed))
         return NULL;
     snprintf(

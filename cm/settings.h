@@ -18,11 +18,12 @@ enum cm_coord { CM_COORD_FILE, CM_COORD_ZOOKEEPER };
 
 struct cm_settings {
     const char *address;
-    const char *cluster_key; /* a file's name, or empty */
-    const char *coord_dir;   /* with "file"; else empty, and so is the other one */
-    const char *zookeeper;   /* "HOST:PORT,.../PATH" */
-    const char *servers;     /* "1,2,3" */
-    uint64_t coord;          /* enum cm_coord */
+    const char *cluster_key;   /* a file's name, or empty */
+    const char *coord_dir;     /* with "file"; else empty, and so is the other one */
+    const char *zookeeper;     /* "HOST:PORT,.../PATH" */
+    const char *zookeeper_key; /* a file's name, or empty */
+    const char *servers;       /* "1,2,3" */
+    uint64_t coord;            /* enum cm_coord */
     uint64_t session_ms;
     uint64_t replicas;
     uint64_t shards;

@@ -71,5 +71,6 @@ struct cluster_config *start_propose(struct cm_state *state)
         config = first_place(&state->options, &state->registered);
     if (error && error != ROWAN_ENOMEM)
         actions_stop(state, error, why);
+    state->start_waited = state->start_waited || (config && has_waited(state));
     return config;
 }

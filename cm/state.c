@@ -34,6 +34,11 @@
  *     a moment ago is here, and all others are kept members: by cold.h each shard waits on, or is served.
  * S13 Nothing is stored, and nothing granted, while a server has acted on a later configuration than is in force here: what is stored
  *     may have gone back, and who was removed since knows no better. Until that is read, or an operator starts the manager again.
+ * S14 A ticket is made with a key that every server has: none of another key (keys.h) before all have adopted it, and no id below
+ *     those that this key is for.
+ *
+ * S15 A user that asks for ids faster than its quota is told to come later, and others are not. Who may not write
+ *     gets none (0).
  *
  *            +---------------------------------------------------------------+
  *            v                                                               |
@@ -119,6 +124,9 @@ static bool take_turn(struct cm_state *state, uint32_t *connection, uint32_t *ta
 static void give_ids(struct cm_state *state)
 {
     uint32_t connection, tag;
+    const struct cluster_keys *keys = state->config ? &state->config->keys : NULL;
+    if (keys && keys->changing && keys->former_below > 0) /* S14 */
+        return;
     while (state->next_id < state->end_id && take_turn(state, &connection, &tag))
         actions_answer(state, CM_ACTION_CLIENT_ID, connection, tag)->client_id = state->next_id++;
 }
@@ -184,6 +192,8 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
     state->config = config;
     state->version = version;
     state->options.recover = false;
+    if (state->next_id < config->keys.former_below) /* S14 */
+        state->next_id = state->end_id;
     /* After terms that it never read, it cannot know which process of a server went when, nor why. */
     const bool skipped = before && config->term > before->term + 1;
     const bool told = manage_installed(state, before) || skipped;
@@ -279,7 +289,7 @@ static struct cluster_config *propose(struct cm_state *state)
     config = start_propose(state);
     if (config)
         return config;
-    return state->config && state->wanting > 0 &&
+    return state->config && state->wanting > 0 && state->next_id == state->end_id &&
                    proposal_may_reserve(state->config, state->holders)
                ? propose_block(state)
                : NULL;
@@ -300,6 +310,7 @@ static void advance(struct cm_state *state)
     }
 
     manage_commit(state);
+    leader_tell_later(state);
     if (!manage_nobody_runs(state) && !state->storing)
         dismiss_waiting(state);
     if (state->reading || state->storing)
@@ -483,6 +494,18 @@ static void put_off(struct cm_state *state, uint32_t connection, uint32_t tag)
     actions_refuse(state, connection, tag, ROWAN_EAGAIN, why);
 }
 
+/* S15 */
+static void refuse_more(struct cm_state *state, const struct cm_event *event)
+{
+    actions_log(state, CM_ACTION_WARN, "client_ids_refused",
+                "user %s asks for more than %d client ids a second: see why so many sessions are "
+                "opened there",
+                event->user, QUOTA_A_SECOND);
+    actions_refuse(state, event->connection, event->tag, ROWAN_EAGAIN,
+                   "so many sessions were opened by this user of late that there is no client id "
+                   "just now: again later");
+}
+
 static void on_new_client_id(struct cm_state *state, const struct cm_event *event)
 {
     if (!state->leads) {
@@ -493,6 +516,14 @@ static void on_new_client_id(struct cm_state *state, const struct cm_event *even
     struct connection *peer = &state->connections[event->connection];
     if (peer->wants_id) {
         put_off(state, event->connection, event->tag);
+        return;
+    }
+    if (event->reader) {
+        actions_answer(state, CM_ACTION_CLIENT_ID, event->connection, event->tag)->client_id = 0;
+        return;
+    }
+    if (!quota_take(&state->quota, event->user, state->now_ns)) {
+        refuse_more(state, event);
         return;
     }
     peer->wants_id = true;

@@ -14,10 +14,12 @@
 
 #include "cm/join.h"
 #include "common/cluster/cluster.h"
+#include "common/fabric/fabric.h"
 
 enum {
     CM_MAX_DETAIL_BYTES = 255, /* of a sentence */
-    CM_MAX_CONNECTIONS = 4096,
+    CM_MAX_CLIENTS = 4096,     /* connections of clients and tools that are no guests */
+    CM_MAX_CONNECTIONS = CM_MAX_CLIENTS + FABRIC_MAX_GUESTS + 256, /* of these, for servers */
     CM_START_WAIT_MS = 30000,
     CM_GOODBYE_WAIT_MS = 10000,
 };
@@ -56,7 +58,7 @@ enum cm_event_kind {
     CM_EVENT_CLOSED,            /* connection, which was open */
     CM_EVENT_JOIN,              /* connection, tag, join, config: what it brings, or NULL */
     CM_EVENT_GET_CONFIGURATION, /* connection, tag, known_term */
-    CM_EVENT_NEW_CLIENT_ID,     /* connection, tag */
+    CM_EVENT_NEW_CLIENT_ID,     /* connection, tag, user, reader */
     CM_EVENT_RENEW,             /* connection, tag, known_term, manager, manager_ns, cut */
     CM_EVENT_ADOPTED,           /* connection, known_term */
     CM_EVENT_FILLED,            /* connection, shard, epoch, server: it has all, says its primary */
@@ -75,9 +77,15 @@ enum cm_plan_kind {
     CM_PLAN_SPLIT,
     CM_PLAN_USER,    /* `user` may log in, in place of who has its name */
     CM_PLAN_NO_USER, /* who has the name of `user` may not */
-    CM_PLAN_LOGIN,   /* `to` 1: who has not logged in may do nothing; 0: everything */
+    CM_PLAN_LOGIN,   /* `to`: an enum cm_login */
     CM_PLAN_GIVE_UP, /* who is away is not waited for: by `shard` or, if not 0, `server` by all; `to` 0: says what that loses */
     CM_PLAN_KINDS
+};
+
+enum cm_login {
+    CM_LOGIN_OPEN,     /* who has not logged in may do everything */
+    CM_LOGIN_REQUIRED, /* nothing; the cluster was open, so its keys are drawn anew (keys.h) */
+    CM_LOGIN_ROTATE    /* another proof */
 };
 
 struct cm_plan {
@@ -85,7 +93,10 @@ struct cm_plan {
     uint32_t server;
     uint32_t shard; /* MOVE, WORKER, SPLIT, GIVE_UP */
     uint32_t to;    /* MOVE, WORKER; of BALANCE: an enum cluster_balance; of SPLIT: a slot; LOGIN */
-    struct user user; /* USER: every field; NO_USER: its name */
+    struct user user;           /* USER: every field; NO_USER: its name */
+    uint64_t rotation;          /* LOGIN, ROTATE: of whom it is asked for; never 0 */
+    struct cluster_drawn drawn; /* LOGIN */
+    bool draws;                 /* likewise, and the state's: every server can read what is drawn */
 };
 
 struct cm_event {
@@ -104,6 +115,8 @@ struct cm_event {
     struct cm_plan plan;
     const struct load_report *load;
     const struct cm_join *join;
+    const char *user; /* NULL: who has not logged in */
+    bool reader;      /* takes 0, as it may not write */
     bool leader;
     int error;                     /* 0; READ: any; STORED: ROWAN_EVERSION (lost), ROWAN_EUNKNOWN
                                       (may have won), others (did not happen, or nobody knows) */

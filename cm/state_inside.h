@@ -6,6 +6,7 @@
 #include "cm/claim.h"
 #include "cm/comeback.h"
 #include "cm/lease.h"
+#include "cm/quota.h"
 #include "cm/recovery.h"
 #include "cm/registrations.h"
 #include "cm/state.h"
@@ -39,11 +40,11 @@ struct connection {
 };
 
 enum {
-    /* A step sends a connection at most a reply, a refusal, an id, a configuration, and that it is committed. */
-    MAX_ACTIONS = 5 * CM_MAX_CONNECTIONS + 16,
     /* Who is silent, what was done, what is committed, who joined, what fills, what has filled, what moved, what is planned,
-     * who is out of reach, and what is wrong. */
-    MAX_STORIES = 16,
+     * who is out of reach, and what is wrong; and for each member that it is unsteady. */
+    MAX_STORIES = 16 + CLUSTER_MAX_MEMBERS,
+    /* A step sends a connection at most a reply, a refusal, an id, a configuration, and that it is committed. */
+    MAX_ACTIONS = 5 * CM_MAX_CONNECTIONS + MAX_STORIES,
 };
 
 struct cm_state {
@@ -53,12 +54,14 @@ struct cm_state {
         elected; /* by the coordination service: that says who leads while no configuration with leases is known */
     bool rests;           /* what this event tells may last: nothing is tried before the next one */
     bool leads;           /* S10 */
+    bool start_waited;    /* a start has waited for all members for start-wait (S12) */
     uint64_t granting_ns; /* when it last could */
     uint64_t heard_ns;    /* when the coordination service last answered */
     struct claim claim;
     uint64_t
         stranger_term; /* of the configuration in which a server without its data was told of; 0: none */
     uint64_t later_term, later_ns; /* a server has acted on it, and has said so then; 0: on none */
+    uint32_t later_server;         /* that server */
     bool told_later;
     bool knows;     /* the stored value has been read once */
     bool must_read; /* what we know of the stored value may be old */
@@ -87,6 +90,7 @@ struct cm_state {
     uint32_t next_id, end_id; /* client ids that are ours: next_id up to below end_id */
     uint32_t wanting;         /* connections that want one */
     uint32_t id_turn;         /* the connection to serve first, so that all get their turn */
+    struct quota quota;       /* of client ids */
     struct recovery recovery;
     struct registrations registered; /* S6: servers that wait for a configuration that names them */
     struct registrations running;    /* the last reports of members, and their connections */
@@ -149,6 +153,9 @@ void leader_told(struct cm_state *state, const struct cm_join *join);
 /* It has acted on a later configuration than the stored one, as that was read since. */
 bool leader_is_behind(struct cm_state *state, const struct cm_join *join);
 
+/* Logs, once, that a server has acted on a later configuration: that server may never report again. */
+void leader_tell_later(struct cm_state *state);
+
 /* S13: by a server. */
 static inline bool leader_is_doubted(const struct cm_state *state)
 {
@@ -199,8 +206,8 @@ void manage_joined(struct cm_state *state, uint32_t connection, bool serves);
  * the log tells of it. */
 bool manage_installed(struct cm_state *state, const struct cluster_config *before);
 
-/* Does every member, and who waits, read a configuration that is mixed (cluster.h)? */
-bool state_reads_mixed(const struct cm_state *state);
+/* Does every member, and who waits, read configurations in that format? */
+bool state_reads(const struct cm_state *state, uint32_t format);
 
 /* No member runs, as far as is known: none reported, or, with leases, all that did are silent. */
 bool manage_nobody_runs(const struct cm_state *state);

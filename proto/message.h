@@ -80,7 +80,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 int message_type(const void *message, size_t bytes);
 
 /* The next three: true if the message is whole, of its kind, every length fits and every reserved
- * field is zero; then the header is copied out and key, value or payload point into it. */
+ * field is zero; then key, value or payload point into it: where its sender may still change it (shm), whoever judges them
+ * copies them first. The header is copied out in any case, and what is judged is the copy. */
 bool message_parse_request(const void *message, size_t bytes, struct message_request *request,
                            const uint8_t **key, const uint8_t **value);
 bool message_parse_reply(const void *message, size_t bytes, struct message_reply *reply,

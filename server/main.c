@@ -361,6 +361,7 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
     int error = clock_boot_id(options.boot_id);
     if (error)
         return fail("cannot read", "/proc/sys/kernel/random/boot_id", error);
+    const uint64_t descriptors = descriptors_raise();
     struct server *server;
     error = server_create(&options, fabric, pm, &server);
     if (error)
@@ -370,7 +371,7 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
               "descriptors=%lu",
               settings->server, fabric_caps(fabric)->backend, pm->backend,
               pm_durability_name(pm->durability), settings->workers, settings->digests,
-              settings->reactors, descriptors_raise());
+              settings->reactors, descriptors);
     int status = run(server, settings->metrics, removed);
     log_event(LOG_INFO, "server_stopped", "server=%lu", settings->server);
     server_destroy(server);
@@ -525,7 +526,7 @@ int main(int argc, char **argv)
     struct fabric *fabric = NULL;
     struct managers managers;
     struct login_secret secret, *key;
-    if (!login_key_read("rowan-server", settings.cluster_key, &secret, &key)) {
+    if (!login_key_read("rowan-server", "cluster-key", settings.cluster_key, &secret, &key)) {
         config_free(&rest);
         return 2;
     }

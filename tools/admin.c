@@ -47,6 +47,9 @@ int admin_find(struct admin_access *access, char list[MANAGERS_LIST_BYTES])
     int error = 0;
     if (!*access->user != !*access->secret_file)
         return tool_usage("--user and --secret-file belong together");
+    if (*access->user && !*access->managers && !*access->dir)
+        return tool_usage("--user needs --cm or --dir: a file cm in the current directory may be "
+                          "anybody's, and is not trusted with a login");
     if (!*access->managers)
         error = config_read_cm(*access->dir ? access->dir : ".", list, MANAGERS_LIST_BYTES);
     else if (snprintf(list, MANAGERS_LIST_BYTES, "%s", access->managers) >= MANAGERS_LIST_BYTES)
@@ -198,6 +201,7 @@ static void apply_reply(struct admin *admin, const struct admin_link *link,
 
     if (error)
         return; /* its call ends by the timeout */
+    control_make_printable(reply);
     while (call && !(call->tag == tag && call->server == link->server))
         call = call->place.next;
     if (!call) {

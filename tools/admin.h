@@ -38,7 +38,7 @@ struct admin_access {
                   "cannot read")
 
 /* admin_find: `managers` becomes the list, in `list`: itself if not empty, else from the file `cm` in `dir` or, if that is
- * empty, in the current directory. Returns EXIT_DONE, or another exit code after a sentence. */
+ * empty and nobody logs in, in the current directory: whoever may write there would say whom a login is shown to. Returns EXIT_DONE, or another exit code after a sentence. */
 int admin_find(struct admin_access *access, char list[MANAGERS_LIST_BYTES]);
 
 /* Servers that a cluster waits for before it serves. */

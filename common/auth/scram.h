@@ -41,7 +41,7 @@ int scram_verifier_make(struct scram_verifier *out, const void *secret, size_t b
                         const uint8_t salt[SCRAM_SALT_BYTES], uint32_t rounds);
 
 /* Of nobody: no proof satisfies it. Its salt comes from the name and `cover`, SCRAM_SALT_BYTES that others do not know, so that it
- * is the same at each try, as somebody's is. False: no memory in libcrypto. */
+ * is the same at each try, as somebody's is. Whoever tries chooses the name: so the key is one for this use (mac_subkey). False: no memory in libcrypto. */
 bool scram_verifier_pretend(struct scram_verifier *out, const uint8_t *cover, const char *name,
                             uint32_t rounds);
 

@@ -62,6 +62,20 @@ const char *address_wrong(const char *address)
                                     : "its host is neither a name nor an IPv4 or [IPv6] address";
 }
 
+bool address_is_local(const char *address)
+{
+    const char *rest = strchr(address, ':');
+    char host[ADDRESS_HOST_BYTES];
+    bool bracketed;
+
+    if (strncmp(address, "shm:", 4) == 0)
+        return true;
+    if (!rest || address_split(rest + 1, host, &bracketed) == 0)
+        return false;
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "localhost") == 0;
+}
+
 const char *address_why(int error)
 {
     if (error == ROWAN_EUNREACHABLE)

@@ -12,6 +12,9 @@ unsigned address_split(const char *text, char host[ADDRESS_HOST_BYTES], bool *br
 /* What is wrong with the form of an address, as a sentence; NULL: nothing, as far as the fabric is known here. */
 const char *address_wrong(const char *address);
 
+/* Only processes of this host reach it: shm, loopback. */
+bool address_is_local(const char *address);
+
 /* A sentence on the error with which the fabric did not open, or could not listen at, an address. */
 const char *address_why(int error);
 

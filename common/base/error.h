@@ -57,7 +57,9 @@
       "service")                                                                                   \
     X(ROWAN_EREMOVED, 32, "this process is no member of the cluster any more")                     \
     X(ROWAN_ELOGIN, 33,                                                                            \
-      "no login: the cluster asks for a user's name and secret, and these are none of its own")    \
+      "no login: the cluster asks for a user's name and secret; these are not right, or came by "  \
+      "an address that is not the server's own (a relay, a translation), or its secrets have "     \
+      "changed since this program logged in: then start that again")                               \
     X(ROWAN_EACCESS, 34,                                                                           \
       "the user may not do this, or not with this key: an admin can change that (rowan user)")
 

@@ -6,6 +6,8 @@
  * L3 A file is turned over by one thread; the others write on, to the one that is standard error at that moment.
  * L4 Only the file that standard error is goes by FILE, the name that it had when it was looked up, to FILE.1: somebody else
  *    may have renamed it.
+ * L5 Of each event so many lines are written, and no more (log_limiter.h): who knocks from outside fills no disk, and takes no
+ *    processor's time. What is left out is counted, and told.
  */
 #include "common/base/log.h"
 
@@ -18,9 +20,13 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log_limiter.h"
 
 enum { LINE_BYTES = 2048, NODE_BYTES = 64 };
 
@@ -31,6 +37,11 @@ static char file_path[PATH_MAX];   /* "": standard error is no file that a name 
 static _Atomic uint64_t file_most; /* bytes of a file; 0: any number */
 static _Atomic uint64_t file_bytes;
 static atomic_flag turning = ATOMIC_FLAG_INIT;
+static struct log_limiter limiter;
+static _Atomic bool owes;          /* something was left out and not told */
+static _Atomic uint64_t looked_ns; /* when log_poll looked for that last */
+
+#define LOOK_NS NS_PER_S
 
 void log_set_level(enum log_level level)
 {
@@ -66,6 +77,7 @@ void log_open(uint64_t most_bytes)
     struct stat status;
     ssize_t bytes;
 
+    memset(&limiter, 0, sizeof limiter);
     if (fstat(STDERR_FILENO, &status))
         return;
     to_journal = is_journal(&status);
@@ -177,24 +189,24 @@ static void write_line(const char *line, size_t bytes)
     }
 }
 
-void log_event(enum log_level level, const char *event, const char *keys, ...)
+static void write_event(enum log_level level, const char *event, uint64_t left_out,
+                        const char *keys, va_list arguments)
 {
-    char line[LINE_BYTES];
-    const size_t capacity = sizeof(line) - 1; /* the last byte is for the newline */
-    int errno_before = errno;
+    char line[LINE_BYTES], count[32] = "";
+    size_t capacity = sizeof(line) - 1; /* the last byte is for the newline */
     size_t bytes;
-    va_list arguments;
 
-    if ((int)level > atomic_load_explicit(&log_level_now, memory_order_relaxed))
-        return;
+    if (left_out > 0)
+        snprintf(count, sizeof count, " left_out=%lu", left_out);
+    capacity -= strlen(count);
     bytes = write_head(line, capacity, level, event);
     if (keys[0] != '\0' && bytes + 1 < capacity) {
         line[bytes++] = ' ';
-        va_start(arguments, keys);
         bytes += printed_bytes(vsnprintf(line + bytes, capacity - bytes, keys, arguments),
                                capacity - bytes);
-        va_end(arguments);
     }
+    memcpy(line + bytes, count, strlen(count));
+    bytes += strlen(count);
     for (size_t i = 0; i < bytes; i++) {
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
             line[i] = '?'; /* L1 */
@@ -202,5 +214,46 @@ void log_event(enum log_level level, const char *event, const char *keys, ...)
     line[bytes++] = '\n';
     write_line(line, bytes);
     count_bytes(bytes);
+}
+
+void log_event(enum log_level level, const char *event, const char *keys, ...)
+{
+    const int errno_before = errno;
+    uint64_t left_out;
+    va_list arguments;
+
+    if ((int)level > atomic_load_explicit(&log_level_now, memory_order_relaxed))
+        return;
+    if (log_limiter_allow(&limiter, level, event, clock_now_ns(clock_system()), &left_out)) {
+        va_start(arguments, keys);
+        write_event(level, event, left_out, keys, arguments);
+        va_end(arguments);
+    } else {
+        atomic_store_explicit(&owes, true, memory_order_relaxed);
+    }
     errno = errno_before;
+}
+
+static void write_count(enum log_level level, const char *event, const char *keys, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, keys);
+    write_event(level, event, 0, keys, arguments);
+    va_end(arguments);
+}
+
+void log_poll(uint64_t now_ns)
+{
+    uint64_t looked = atomic_load_explicit(&looked_ns, memory_order_relaxed), left_out;
+    enum log_level level;
+    const char *event;
+    uint32_t place = 0;
+
+    if (!atomic_load_explicit(&owes, memory_order_relaxed) || now_ns < looked + LOOK_NS ||
+        !atomic_compare_exchange_strong_explicit(&looked_ns, &looked, now_ns, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return;
+    while ((event = log_limiter_owed(&limiter, now_ns, &place, &level, &left_out)))
+        write_count(level, event, "left_out=%lu", left_out);
 }

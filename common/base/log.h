@@ -1,5 +1,6 @@
 /* log.h - one line per event on standard error: `time level event key=value ...`.
- * Never on the data path. Any thread; a line is written whole. */
+ * Never on the data path. Any thread; a line is written whole. Of one event at one level so many lines are written at once, and a
+ * few a second (log_limiter.h); the next one tells how many were left out (left_out=N). */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -21,7 +22,10 @@ void log_reopen(void);
 /* A short name of this process ("server-1") that every line carries; copied. Before there are other threads. */
 void log_set_node(const char *node);
 
-/* log_event(LOG_INFO, "segment_sealed", "shard=%u", 3u): `keys` is a printf format of key=value
+/* log_poll: counts of lines that were left out are told when an event has been quiet for a while. Now and then; any thread. */
+void log_poll(uint64_t now_ns);
+
+/* log_event(LOG_INFO, "segment_sealed", "shard=%u", 3u): `event` is a literal, `keys` a printf format of key=value
  * pairs with blanks between them, "" for none. */
 void log_event(enum log_level level, const char *event, const char *keys, ...)
     __attribute__((format(printf, 3, 4)));

@@ -15,11 +15,11 @@
 /* X(name, what --version calls it, lowest, highest) */
 #define VERSION_TABLE(X)                                                                           \
     X(MESSAGES, "messages", MESSAGE_LAYOUT_LOWEST, MESSAGE_LAYOUT)                                 \
-    X(CONFIGURATION, "configuration", 1, 4)                                                        \
+    X(CONFIGURATION, "configuration", 1, 5)                                                        \
     X(COORDINATION, "coordination file", 1, 1)                                                     \
     X(PM, "PM", 8, 8)                                                                              \
-    X(SHM, "shm", 5, 6)                                                                            \
-    X(TCP, "tcp", 2, 2)                                                                            \
+    X(SHM, "shm", 5, 7)                                                                            \
+    X(TCP, "tcp", 2, 3)                                                                            \
     X(VERBS, "verbs", 3, 3)
 
 #define VERSION_ENUMERATORS(name, text, lowest, highest)                                           \
@@ -27,14 +27,18 @@
 enum { VERSION_TABLE(VERSION_ENUMERATORS) };
 #undef VERSION_ENUMERATORS
 
-/* The first that knows a tap of the PM. */
-enum { VERSION_SHM_TAP = 6 };
+/* The first that knows a tap of the PM; that rings over the socket. */
+enum { VERSION_SHM_TAP = 6, VERSION_SHM_RING = 7 };
 
-/* The first that know leases; users; a shard of whose full replicas some are kept, and others run. */
+/* The first whose proofs name both ends of a connection. */
+enum { VERSION_TCP_ENDS = 3 };
+
+/* The first that know leases; users; a shard of whose full replicas some are kept, and others run; keys apart from the secret. */
 enum {
     VERSION_CONFIGURATION_LEASES = 2,
     VERSION_CONFIGURATION_USERS = 3,
     VERSION_CONFIGURATION_MIXED = 4,
+    VERSION_CONFIGURATION_KEYS = 5,
 };
 
 #define VERSION_RANGE(name)                                                                        \

@@ -300,6 +300,7 @@ struct cluster_config *cluster_copy_for(const struct cluster_config *config, uin
     memcpy(copy, config, offsetof(struct cluster_config, member_count));
     users_hold(copy->users);
     copy->served_count = config->served_count;
+    copy->mixed = config->mixed;
     memcpy(copy->members, config->members, config->member_count * sizeof config->members[0]);
     memcpy(copy->shards, config->shards, config->shard_count * sizeof config->shards[0]);
     memcpy(copy->by_id, config->by_id, config->shard_count * sizeof config->by_id[0]);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/auth/users.h"
+#include "common/cluster/keys.h"
 #include "common/cluster/slot.h"
 
 enum {
@@ -19,7 +20,6 @@ enum {
     CLUSTER_MAX_REPLICAS = 7,
     CLUSTER_MAX_WORKERS = 64,
     CLUSTER_MAX_ADDRESS_BYTES = 255,
-    CLUSTER_SECRET_BYTES = 16,
     CLUSTER_MAX_EPOCH = (1 << 24) - 1,
     CLUSTER_BLOCK_STRIDE = 64, /* bytes of entry blocks are a multiple of it */
     CLUSTER_MIN_LEASE_MS = 2,
@@ -85,6 +85,7 @@ struct cluster_config {
     uint32_t replicas;                    /* wanted per shard, primary included; 1 to 7 */
     bool has_secret;                      /* false in what clients get */
     uint8_t secret[CLUSTER_SECRET_BYTES]; /* seeds checksums of entries */
+    struct cluster_keys keys;             /* only with the secret */
     uint32_t next_client_id;              /* first id not yet reserved by a leader */
     uint64_t manager; /* incarnation of the CM that stored it; 0 exactly if `lease_ms` is */
     uint32_t
@@ -190,13 +191,13 @@ void shard_mend_move(struct shard *shard);
 uint32_t cluster_seed(const struct cluster_config *config);
 
 /* Protobuf. encode returns the bytes, or 0 if they exceed `capacity`; `with_secret` false leaves the
- * secret and the users out. It allocates nothing, and equal configurations give equal bytes. decode checks
+ * secret, the keys and the users out. It allocates nothing, and equal configurations give equal bytes. decode checks
  * everything (cluster_finish included). Errors: ROWAN_EFORMAT EINCOMPATIBLE ENOMEM. */
 size_t cluster_encode(const struct cluster_config *config, bool with_secret, void *out,
                       size_t capacity);
 size_t cluster_encoded_bytes(const struct cluster_config *config, bool with_secret);
 
-/* The lowest that can express it, the secret and the users too. */
+/* The lowest that can express it, the secret, the keys and the users too. */
 uint32_t cluster_format(const struct cluster_config *config);
 int cluster_decode(const void *bytes, size_t count, struct cluster_config **out);
 

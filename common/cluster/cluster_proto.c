@@ -20,14 +20,33 @@ struct config_part {
     Rowan__Member member, *members[1];
     Rowan__Shard shard, *shards[1];
     Rowan__User user, *users[1];
+    Rowan__Keys keys;
 };
 
 uint32_t cluster_format(const struct cluster_config *config)
 {
-    return config->mixed      ? VERSION_CONFIGURATION_MIXED
+    return config->keys.drawn ? VERSION_CONFIGURATION_KEYS
+           : config->mixed    ? VERSION_CONFIGURATION_MIXED
            : config->users    ? VERSION_CONFIGURATION_USERS
            : config->lease_ms ? VERSION_CONFIGURATION_LEASES
                               : VERSION_CONFIGURATION_LOWEST;
+}
+
+static ProtobufCBinaryData key(const uint8_t bytes[CLUSTER_SECRET_BYTES], bool is_there)
+{
+    return control_bytes(bytes, is_there ? CLUSTER_SECRET_BYTES : 0);
+}
+
+static void part_keys(struct config_part *part, const struct cluster_keys *keys)
+{
+    rowan__keys__init(&part->keys);
+    part->keys.proof = key(keys->proof, true);
+    part->keys.former_proof = key(keys->former_proof, keys->changing);
+    part->keys.tickets = key(keys->tickets, true);
+    part->keys.former_tickets = key(keys->former_tickets, keys->former_below > 0);
+    part->keys.former_below = keys->former_below;
+    part->keys.rotation = keys->rotation;
+    part->configuration.keys = &part->keys;
 }
 
 static void part_scalars(struct config_part *part, const struct cluster_config *config,
@@ -52,6 +71,8 @@ static void part_scalars(struct config_part *part, const struct cluster_config *
     part->configuration.epoch_floor = config->epoch_floor;
     if (with_secret && config->has_secret)
         part->configuration.secret = control_bytes(config->secret, sizeof config->secret);
+    if (with_secret && config->keys.drawn)
+        part_keys(part, &config->keys);
 }
 
 /* Clients of any version read a configuration that is mixed: as one in which nobody is kept, and shards wait. */
@@ -232,6 +253,29 @@ static int decode_shard(const Rowan__Shard *from, struct shard *shard)
     return ROWAN_OK;
 }
 
+static bool take_key(const ProtobufCBinaryData *from, bool is_there,
+                     uint8_t out[CLUSTER_SECRET_BYTES])
+{
+    return is_there ? control_take(from, out, CLUSTER_SECRET_BYTES) : from->len == 0;
+}
+
+static int decode_keys(const Rowan__Configuration *from, struct cluster_config *config)
+{
+    struct cluster_keys *keys = &config->keys;
+    if (!from->keys)
+        return 0;
+    keys->drawn = true;
+    keys->changing = from->keys->former_proof.len > 0;
+    keys->former_below = from->keys->former_below;
+    keys->rotation = from->keys->rotation;
+    const bool right =
+        config->has_secret && take_key(&from->keys->proof, true, keys->proof) &&
+        take_key(&from->keys->former_proof, keys->changing, keys->former_proof) &&
+        take_key(&from->keys->tickets, true, keys->tickets) &&
+        take_key(&from->keys->former_tickets, keys->former_below > 0, keys->former_tickets);
+    return right ? 0 : ROWAN_EFORMAT;
+}
+
 static int decode_users(const Rowan__Configuration *from, struct cluster_config *config)
 {
     if (from->n_users == 0 && !from->login_required)
@@ -265,7 +309,9 @@ static int decode_parts(const Rowan__Configuration *from, struct cluster_config 
     if (config->has_secret)
         memcpy(config->secret, from->secret.data, sizeof config->secret);
 
-    int error = decode_users(from, config);
+    int error = decode_keys(from, config);
+    if (!error)
+        error = decode_users(from, config);
     for (uint32_t i = 0; i < config->member_count && !error; i++)
         error = decode_member(from->members[i], &config->members[i]);
     for (uint32_t i = 0; i < config->shard_count && !error; i++)

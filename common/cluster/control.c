@@ -63,15 +63,21 @@ bool control_take(const ProtobufCBinaryData *from, uint8_t *to, size_t bytes)
 int control_decode(const void *message, size_t bytes, uint32_t *tag, Rowan__ControlMessage **out)
 {
     struct message_control header;
+    uint8_t small[SMALL_BYTES], *large = NULL;
     const uint8_t *payload;
     size_t payload_bytes;
     if (bytes > CONTROL_MAX_BYTES ||
         !message_parse_control(message, bytes, &header, &payload, &payload_bytes))
         return ROWAN_EFORMAT;
+    if (payload_bytes > sizeof small && !(large = malloc(payload_bytes)))
+        return ROWAN_ENOMEM;
+    uint8_t *own = large ? large : small;
+    memcpy(own, payload, payload_bytes);
 
     ProtobufCMessage *unpacked;
-    int error =
-        unpack_message(&rowan__control_message__descriptor, payload, payload_bytes, &unpacked);
+    const int error =
+        unpack_message(&rowan__control_message__descriptor, own, payload_bytes, &unpacked);
+    free(large);
     if (error)
         return error;
     *tag = header.tag;

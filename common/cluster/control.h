@@ -22,7 +22,8 @@ enum { CONTROL_MAX_BYTES = 1 << 20 };
 size_t control_encode(uint32_t tag, const Rowan__ControlMessage *message, void *out,
                       size_t capacity);
 
-/* control_decode: *out is the caller's, for control_free; it does not point into `message`. A body
+/* control_decode: its sender may go on changing the message (shm): protobuf-c reads it twice, to count and to fill, so it reads a
+ * copy. *out is the caller's, for control_free; it does not point into `message`. A body
  * of a kind that this build does not know decodes with body_case
  * ROWAN__CONTROL_MESSAGE__BODY__NOT_SET. Errors: ROWAN_EFORMAT (outputs unchanged), ROWAN_ENOMEM.
  */
@@ -50,6 +51,10 @@ static inline ProtobufCBinaryData control_bytes(const void *data, size_t bytes)
     return (ProtobufCBinaryData){bytes, (uint8_t *)(uintptr_t)data};
 }
 bool control_take(const ProtobufCBinaryData *from, uint8_t *to, size_t bytes);
+
+/* Control characters in all strings of the message become '?', C1 ones in UTF-8 two of them: whoever sent it drives no terminal
+ * of who prints it. */
+void control_make_printable(Rowan__ControlMessage *message);
 
 /* A user in configurations and plans. `out` points into `user`. Without keys nothing in it says how the user logs in. */
 void user_pack(const struct user *user, bool with_keys, Rowan__User *out);

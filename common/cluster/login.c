@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/address.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/base/random.h"
 
 void login_secret_fini(struct login_secret *secret)
@@ -22,7 +24,28 @@ static void put_u32(uint8_t out[4], uint32_t value)
         out[i] = (uint8_t)(value >> 8 * i);
 }
 
-bool login_ticket(const uint8_t secret[CLUSTER_SECRET_BYTES], uint32_t client, const char *user,
+enum { MARK_BYTES = sizeof LOGIN_MARK - 1 };
+
+static bool is_marked(const uint8_t nonce[LOGIN_NONCE_BYTES])
+{
+    return memcmp(nonce + LOGIN_NONCE_BYTES - MARK_BYTES, LOGIN_MARK, MARK_BYTES) == 0;
+}
+
+static void draw(uint8_t nonce[LOGIN_NONCE_BYTES], bool marked)
+{
+    random_entropy(nonce, LOGIN_NONCE_BYTES);
+    if (marked)
+        memcpy(nonce + LOGIN_NONCE_BYTES - MARK_BYTES, LOGIN_MARK, MARK_BYTES);
+}
+
+/* So many of the words are signed. */
+static size_t signed_bytes(const struct login_words *words)
+{
+    const bool both = is_marked(words->nonces[0]) && is_marked(words->nonces[1]);
+    return both ? sizeof *words : offsetof(struct login_words, acceptor);
+}
+
+bool login_ticket(const uint8_t key[CLUSTER_SECRET_BYTES], uint32_t client, const char *user,
                   uint8_t ticket[MAC_BYTES])
 {
     struct {
@@ -32,7 +55,7 @@ bool login_ticket(const uint8_t secret[CLUSTER_SECRET_BYTES], uint32_t client, c
     } words = {.what = "client id"};
     put_u32(words.client, client);
     snprintf(words.user, sizeof words.user, "%s", user);
-    return mac_make(secret, CLUSTER_SECRET_BYTES, &words, sizeof words, ticket);
+    return mac_make(key, CLUSTER_SECRET_BYTES, &words, sizeof words, ticket);
 }
 
 /* --- whoever connects --- */
@@ -43,7 +66,8 @@ int login_begin(struct login_try *login, const struct login_secret *secret,
     Rowan__Login body = ROWAN__LOGIN__INIT;
     *login = (struct login_try){0};
     strcpy(login->words.name, secret->name);
-    random_entropy(login->words.nonces[0], LOGIN_NONCE_BYTES);
+    draw(login->words.nonces[0], true);
+    memcpy(login->words.acceptor, &conn->acceptor, sizeof login->words.acceptor);
     body.user = login->words.name;
     body.nonce = control_bytes(login->words.nonces[0], LOGIN_NONCE_BYTES);
     if (secret->has_ticket)
@@ -78,7 +102,7 @@ static int prove(struct login_try *login, struct login_secret *secret, struct fa
     put_u32(words->rounds, challenge->rounds);
     int error = derive(secret, words->salt, challenge->rounds);
     if (!error)
-        error = scram_prove(&secret->keys, words, sizeof *words, proof);
+        error = scram_prove(&secret->keys, words, signed_bytes(words), proof);
     if (error)
         return error;
     body.proof = control_bytes(proof, sizeof proof);
@@ -97,8 +121,8 @@ enum login_step login_go_on(struct login_try *login, struct login_secret *secret
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_LOGGED_IN) {
         const ProtobufCBinaryData *signature = &message->logged_in->signature;
         const bool right = login->proved && signature->len == SCRAM_KEY_BYTES &&
-                           scram_check_signature(&secret->keys, &login->words, sizeof login->words,
-                                                 signature->data);
+                           scram_check_signature(&secret->keys, &login->words,
+                                                 signed_bytes(&login->words), signature->data);
         *error = right ? 0 : ROWAN_ELOGIN;
         return right ? LOGIN_DONE : LOGIN_FAILED;
     }
@@ -122,7 +146,7 @@ static bool has_ticket(const struct login_book *book, const Rowan__Login *asked)
 {
     uint8_t right[MAC_BYTES];
     return !book->client || (asked->ticket.len == sizeof right &&
-                             login_ticket(book->cover, book->client, asked->user, right) &&
+                             login_ticket(book->ticket_key, book->client, asked->user, right) &&
                              mac_equal(right, asked->ticket.data));
 }
 
@@ -140,7 +164,8 @@ static int challenge(struct login **out, const struct login_book *book, struct f
     struct login_words *words = &login->words;
     strcpy(words->name, asked->user);
     memcpy(words->nonces[0], asked->nonce.data, LOGIN_NONCE_BYTES);
-    random_entropy(words->nonces[1], LOGIN_NONCE_BYTES);
+    draw(words->nonces[1], is_marked(words->nonces[0]));
+    memcpy(words->acceptor, &conn->acceptor, sizeof words->acceptor);
     const struct scram_verifier *verifier = verifier_of(book, words->name);
     login->known = verifier && has_ticket(book, asked);
     if (verifier)
@@ -163,12 +188,12 @@ static int check(struct login *login, struct fabric_conn *conn, uint32_t tag,
     Rowan__LoggedIn body = ROWAN__LOGGED_IN__INIT;
     if (!login || login->done || login->spent || given->proof.len != SCRAM_KEY_BYTES)
         return ROWAN_EFORMAT;
-    const bool right =
-        scram_check(&login->verifier, &login->words, sizeof login->words, given->proof.data);
+    const size_t bytes = signed_bytes(&login->words);
+    const bool right = scram_check(&login->verifier, &login->words, bytes, given->proof.data);
     login->spent = true;
     if (!right || !login->known)
         return ROWAN_ELOGIN;
-    int error = scram_sign(&login->verifier, &login->words, sizeof login->words, signature);
+    int error = scram_sign(&login->verifier, &login->words, bytes, signature);
     if (error)
         return error;
     body.signature = control_bytes(signature, sizeof signature);
@@ -209,4 +234,14 @@ const char *login_name(const struct login *login)
 bool login_is_server(const struct login *login)
 {
     return login && login->done && strcmp(login->words.name, LOGIN_SERVER) == 0;
+}
+
+void login_tell_off(const struct users *users, const char *address, bool *told)
+{
+    const bool off = !users || !users->required;
+    if (off && !*told)
+        log_event(!address || address_is_local(address) ? LOG_INFO : LOG_WARN, "logins_off",
+                  "detail=\"whoever reaches this process may do everything: make users, and then "
+                  "require logins (rowan login required)\"");
+    *told = off;
 }

@@ -8,6 +8,11 @@
  *   Proof                            ->
  *                                    <-        LoggedIn: it knows the verifier, so it is of this cluster; or Failure ROWAN_ELOGIN
  *
+ * Both sides sign whom they take for the one who was connected to: the address that was dialled, which he knows as his own, his id
+ * and his run (struct fabric_acceptor). So nobody who got somebody's address passes on what he hears there. Versions before that
+ * sign without it. LOGIN_MARK at the end of a nonce says that its side signs it, and nonces are signed: nobody in between can have
+ * two that know better agree on less.
+ *
  * Servers and managers have the cluster's key instead of a user: LOGIN_SERVER.
  */
 #ifndef CLUSTER_LOGIN_H
@@ -20,6 +25,7 @@
 
 enum { LOGIN_NONCE_BYTES = 16, LOGIN_ROUNDS = 16384 };
 
+#define LOGIN_MARK   "ends 2"  /* the rest of the nonce is drawn */
 #define LOGIN_SERVER "@server" /* no user can have this name */
 
 /* All that both sides sign. */
@@ -28,11 +34,16 @@ struct login_words {
     uint8_t rounds[4]; /* little-endian */
     uint8_t salt[SCRAM_SALT_BYTES];
     uint8_t nonces[2][LOGIN_NONCE_BYTES]; /* of who connects, of the other */
+    /* Where both of these have the mark: a struct fabric_acceptor. */
+    uint8_t acceptor[sizeof(struct fabric_acceptor)];
 };
 
-/* What shows that a manager has given this client id to this user: a MAC with the cluster's secret. Nobody else uses it, for a client's
- * operations are told from retries by its id. False: no memory in libcrypto. */
-bool login_ticket(const uint8_t secret[CLUSTER_SECRET_BYTES], uint32_t client, const char *user,
+_Static_assert(offsetof(struct login_words, acceptor) == 85 && sizeof(struct login_words) == 117,
+               "without gaps");
+
+/* What shows that a manager has given this client id to this user: a MAC with the cluster's key for that (keys.h). Nobody else uses it,
+ * for a client's operations are told from retries by its id. False: no memory in libcrypto. */
+bool login_ticket(const uint8_t key[CLUSTER_SECRET_BYTES], uint32_t client, const char *user,
                   uint8_t ticket[MAC_BYTES]);
 
 /* The setting of servers and managers, read by login_key_read. */
@@ -65,10 +76,10 @@ struct login_secret {
 int login_secret_read(struct login_secret *secret, const char *name, const char *path);
 void login_secret_fini(struct login_secret *secret);
 
-/* login_key_read: the cluster's key from that file; *key is NULL if the name is empty. False: a sentence, which begins with the
- * program's name, was printed on standard error. */
-bool login_key_read(const char *program, const char *path, struct login_secret *secret,
-                    struct login_secret **key);
+/* login_key_read: the key that a setting names the file of; *key is NULL if the name is empty. False: a sentence, which begins with
+ * the program's name, was printed on standard error. */
+bool login_key_read(const char *program, const char *setting, const char *path,
+                    struct login_secret *secret, struct login_secret **key);
 
 struct login_try {
     bool proved; /* the proof is sent */
@@ -106,9 +117,10 @@ struct login {
 struct login_book {
     const struct users *users;           /* NULL: none */
     const struct scram_verifier *server; /* of LOGIN_SERVER; NULL: nobody */
-    /* SCRAM_SALT_BYTES that others do not know: the cluster's secret. NULL: nobody can log in yet (ROWAN_EAGAIN). */
+    /* SCRAM_SALT_BYTES that others do not know: cluster_cover. NULL: nobody can log in yet (ROWAN_EAGAIN). */
     const uint8_t *cover;
-    uint32_t client; /* a client id whose ticket is asked for; 0: none */
+    uint32_t client;           /* a client id whose ticket is asked for; 0: none */
+    const uint8_t *ticket_key; /* then: that it is made with */
 };
 
 /* login_take: takes what came on a connection, whose login is *login (NULL at first; the caller frees it), and answers.
@@ -123,6 +135,10 @@ const struct user *login_user(const struct login *login, const struct users *use
 
 /* Who it is that tries to, for a log: "?" if nobody can have that name. */
 const char *login_name(const struct login *login);
+
+/* Where logins are not required, a line of the log says so; once until that changes (*told). `users`: of the newest configuration.
+ * `address`: of this process; NULL: of none. */
+void login_tell_off(const struct users *users, const char *address, bool *told);
 
 /* Is it whoever has the cluster's key? */
 bool login_is_server(const struct login *login);

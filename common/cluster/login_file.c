@@ -45,15 +45,15 @@ int login_secret_read(struct login_secret *secret, const char *name, const char 
     return error;
 }
 
-bool login_key_read(const char *program, const char *path, struct login_secret *secret,
-                    struct login_secret **key)
+bool login_key_read(const char *program, const char *setting, const char *path,
+                    struct login_secret *secret, struct login_secret **key)
 {
     *key = NULL;
     if (!*path)
         return true;
     const int error = login_secret_read(secret, LOGIN_SERVER, path);
     if (error)
-        fprintf(stderr, "%s: cluster-key %s: %s\n", program, path,
+        fprintf(stderr, "%s: %s %s: %s\n", program, setting, path,
                 error == ROWAN_EINVALID      ? "a key has 12 to 256 bytes, and this file has not"
                 : error == ROWAN_EPERMISSION ? "it must be this user's to read, and nobody else's "
                                                "but its group's (chmod o= it)"

@@ -68,15 +68,31 @@ const char *managers_address(const struct managers *managers)
     return managers->addresses[managers->current];
 }
 
-bool managers_next(struct managers *managers)
+bool managers_passes_over(const struct managers *managers, uint64_t now_ns)
 {
-    managers->current = (managers->current + 1) % managers->count;
-    managers->tried = (managers->tried + 1) % managers->count;
-    managers->rounds += managers->tried == 0;
-    return managers->tried != 0;
+    return now_ns < managers->passed_ns && managers->count > 1;
+}
+
+void managers_pass_over(struct managers *managers, uint64_t until_ns)
+{
+    managers->passed = managers->current;
+    managers->passed_ns = until_ns;
+}
+
+bool managers_next(struct managers *managers, uint64_t now_ns)
+{
+    bool at_once = true;
+    do {
+        managers->current = (managers->current + 1) % managers->count;
+        managers->tried = (managers->tried + 1) % managers->count;
+        managers->rounds += managers->tried == 0;
+        at_once = at_once && managers->tried != 0;
+    } while (managers->current == managers->passed && managers_passes_over(managers, now_ns));
+    return at_once;
 }
 
 void managers_found(struct managers *managers)
 {
     managers->tried = managers->rounds = 0;
+    managers->passed_ns = 0;
 }

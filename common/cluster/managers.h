@@ -37,6 +37,8 @@ struct managers {
     uint32_t count, current;
     uint32_t tried;  /* in this round */
     uint32_t rounds; /* in vain, since a manager that leads was found */
+    uint32_t passed; /* until passed_ns */
+    uint64_t passed_ns;
     char addresses[MANAGERS_MAX][CLUSTER_MAX_ADDRESS_BYTES + 1];
 };
 
@@ -52,7 +54,12 @@ void managers_replace(struct managers *managers, const struct managers *by);
 const char *managers_address(const struct managers *managers);
 
 /* That one was of no use: it is the next one's turn. True: at once; false: wait first, for all were tried. */
-bool managers_next(struct managers *managers);
+bool managers_next(struct managers *managers, uint64_t now_ns);
+
+/* The one whose turn it is may lead, and is of no use: until then it has no other turn, if there are others. Who leaves it for one
+ * that is about to lead instead would else wait for it again. */
+void managers_pass_over(struct managers *managers, uint64_t until_ns);
+bool managers_passes_over(const struct managers *managers, uint64_t now_ns);
 
 /* That one leads. */
 void managers_found(struct managers *managers);

@@ -10,7 +10,22 @@
 
 #include "common/base/crc.h"
 
-/* May there be a hash tag? No call for the many keys without one. */
+/* Of a key that may have a tag. Not inline: the many that have none keep no registers for it. */
+static __attribute__((noinline)) uint16_t slot_of_tag(const uint8_t *bytes, size_t count)
+{
+    const uint8_t *open = count > 0 ? memchr(bytes, '{', count) : NULL;
+    if (open) {
+        const uint8_t *tag = open + 1;
+        size_t left = count - (size_t)(tag - bytes);
+        const uint8_t *close = left > 0 ? memchr(tag, '}', left) : NULL;
+        if (close && close > tag) {
+            bytes = tag;
+            count = (size_t)(close - tag);
+        }
+    }
+    return crc16_xmodem(bytes, count) % SLOT_COUNT;
+}
+
 static inline bool may_have_tag(const uint8_t *bytes, size_t count)
 {
 #if defined(__SSE2__)
@@ -23,24 +38,12 @@ static inline bool may_have_tag(const uint8_t *bytes, size_t count)
         return _mm_movemask_epi8(found) != 0;
     }
 #endif
-    return memchr(bytes, '{', count) != NULL;
+    return true;
 }
 
 uint16_t slot_of_key(const void *key, uint32_t key_bytes)
 {
-    const uint8_t *bytes = key;
-    size_t count = key_bytes;
-
-    const uint8_t *open =
-        count > 0 && may_have_tag(bytes, count) ? memchr(bytes, '{', count) : NULL;
-    if (open) {
-        const uint8_t *tag = open + 1;
-        size_t left = count - (size_t)(tag - bytes);
-        const uint8_t *close = left > 0 ? memchr(tag, '}', left) : NULL;
-        if (close && close > tag) {
-            bytes = tag;
-            count = (size_t)(close - tag);
-        }
-    }
-    return crc16_xmodem(bytes, count) % SLOT_COUNT;
+    if (may_have_tag(key, key_bytes))
+        return slot_of_tag(key, key_bytes);
+    return crc16_xmodem(key, key_bytes) % SLOT_COUNT;
 }

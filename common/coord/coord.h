@@ -59,12 +59,13 @@ int coord_open_file(const char *directory, struct reactor *reactor, struct coord
 
 /* coord_open_zookeeper: `ensemble` is "HOST:PORT", more of them behind commas, and a path behind the last, which is made
  * if it is not there; without one COORD_DEFAULT_PATH. Host names are looked up on a thread of their own, and waited for.
- * The ensemble need not be there: requests wait for it, and the log says so. `session_ms`:
- * after so long without a word the ensemble lets another one lead; it has bounds of its own for that. `reactor` sleeps on
+ * The ensemble need not be there: requests wait for it, and the log says so. `login`: "NAME:SECRET",
+ * by which the ensemble tells who may read and write the nodes (ZooKeeper's scheme "digest"); whoever has not that one is answered
+ * ROWAN_EPERMISSION; NULL: everybody may. `session_ms`: after so long without a word the ensemble lets another one lead; it has bounds of its own for that. `reactor` sleeps on
  * the connection; before it runs; may be NULL. Errors: ROWAN_EINVALID (no such form) EIO ENOMEM. coord_zookeeper_is_right: has `ensemble` that form? */
 bool coord_zookeeper_is_right(const char *ensemble);
-int coord_open_zookeeper(const char *ensemble, uint32_t session_ms, struct reactor *reactor,
-                         struct coord **out);
+int coord_open_zookeeper(const char *ensemble, const char *login, uint32_t session_ms,
+                         struct reactor *reactor, struct coord **out);
 
 /* Drops what is outstanding without calling back; gives leadership up. NULL is fine. Never from
  * inside an answer. */

@@ -15,7 +15,10 @@
  *     when its session ends. Each change of the node, and each attempt to make it that was not refused, is followed by
  *     another look.
  *  5. When a session has expired, all that was asked for goes on in the next one: watches are set again (3), and reads
- *     see no older state (2).
+ *     see no older state (2). A compare-and-set that waited for a connection is not carried out then: what was decided when it was
+ *     asked for may be wrong by now, though nobody has stored anything since. Its owner reads.
+ *  6. With a login the nodes are made for whoever has it, and for nobody else. Those that were made without one are closed by the
+ *     first who stores a value or leads with it, not by one that stands by: a manager without it may still lead.
  *
  *   a request: FREE --ask--> WAITING --connected, handed over--> RUNNING --completed--> FREE
  *                               ^                                  |
@@ -33,10 +36,13 @@
 struct coord_zookeeper {
     struct coord_asked asked;
     struct zookeeper_session session;
+    bool was_connected; /* 5: by an earlier connection, at least once */
     char path[COORD_MAX_PATH_BYTES + 1];
     char value_path[COORD_MAX_PATH_BYTES + 8], leader_path[COORD_MAX_PATH_BYTES + 8];
     enum asked_state path_state; /* FREE: the path is there, or cannot be made */
     bool path_refused;
+    enum asked_state close_state; /* 6 */
+    bool closed;                  /* that was asked for */
     bool read_is_synced;
     bool makes_leader; /* nobody leads: make the node */
 };
@@ -78,6 +84,43 @@ static struct coord_zookeeper *owner_of(const void *context)
     return (struct coord_zookeeper *)(uintptr_t)context;
 }
 
+/* --- who may read and write (6) --- */
+
+static struct ACL_vector *acl_of(const struct coord_zookeeper *zookeeper)
+{
+    return zookeeper->session.login ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
+}
+
+/* Of two: the other one may have been lost, and is asked for again with this one. */
+static void node_closed(int code, const void *context)
+{
+    struct coord_zookeeper *zookeeper = owner_of(context);
+    const bool again = is_lost(code) || code == ZTHROTTLEDOP;
+    if (again || zookeeper->close_state != ASKED_WAITING)
+        zookeeper->close_state = again ? ASKED_WAITING : ASKED_FREE;
+    if (code != ZOK && code != ZNONODE && !again)
+        (void)error_of(code, "acl");
+}
+
+/* `value` may not be there yet. `leader` goes with its session. */
+static int hand_over_close(struct coord_zookeeper *zookeeper)
+{
+    const char *nodes[] = {zookeeper->path, zookeeper->value_path};
+    int code = ZOK;
+    for (unsigned i = 0; i < 2 && code == ZOK; i++)
+        code = zoo_aset_acl(zookeeper->session.handle, nodes[i], -1, &ZOO_CREATOR_ALL_ACL,
+                            node_closed, zookeeper);
+    return code;
+}
+
+static void close_nodes(struct coord_zookeeper *zookeeper)
+{
+    if (!zookeeper->session.login || zookeeper->closed)
+        return;
+    zookeeper->closed = true;
+    zookeeper->close_state = ASKED_WAITING;
+}
+
 /* --- the path --- */
 
 /* Of its last node: those in front of it were asked for before. What cannot be made is met again by what needs it. */
@@ -108,6 +151,7 @@ static void ignore_made(int code, const char *name, const void *context)
     (void)context;
 }
 
+/* Nodes above the last may be those of others, too. */
 static int make_path(struct coord_zookeeper *zookeeper)
 {
     char node[sizeof zookeeper->path];
@@ -116,8 +160,9 @@ static int make_path(struct coord_zookeeper *zookeeper)
         const size_t bytes = end ? (size_t)(end - zookeeper->path) : strlen(zookeeper->path);
         memcpy(node, zookeeper->path, bytes);
         node[bytes] = '\0';
-        const int code = zoo_acreate(zookeeper->session.handle, node, "", 0, &ZOO_OPEN_ACL_UNSAFE,
-                                     0, end ? ignore_made : path_made, zookeeper);
+        const int code = zoo_acreate(zookeeper->session.handle, node, "", 0,
+                                     end ? &ZOO_OPEN_ACL_UNSAFE : acl_of(zookeeper), 0,
+                                     end ? ignore_made : path_made, zookeeper);
         if (code != ZOK)
             return code;
     }
@@ -165,6 +210,8 @@ static int hand_over_read(struct coord_zookeeper *zookeeper)
 static void answer_cas(struct coord_zookeeper *zookeeper, int error)
 {
     zookeeper->asked.cas.state = ASKED_FREE;
+    if (!error)
+        close_nodes(zookeeper);
     coord_answer_cas(&zookeeper->asked, error);
 }
 
@@ -206,7 +253,7 @@ static int hand_over_cas(struct coord_zookeeper *zookeeper)
     const uint64_t expected = zookeeper->asked.cas.expected;
     if (expected == 0)
         return zoo_acreate(zookeeper->session.handle, zookeeper->value_path, value, bytes,
-                           &ZOO_OPEN_ACL_UNSAFE, 0, value_made, zookeeper);
+                           acl_of(zookeeper), 0, value_made, zookeeper);
     return zoo_aset(zookeeper->session.handle, zookeeper->value_path, value, bytes,
                     (int)(expected - 1), value_set, zookeeper);
 }
@@ -272,10 +319,13 @@ static void leader_looked(int code, const struct Stat *stat, const void *context
     zookeeper->makes_leader = code == ZNONODE;
     if (code != ZOK && code != ZNONODE && !again)
         (void)error_of(code, "leader");
-    if (!again)
-        coord_answer_leads(&zookeeper->asked,
-                           code == ZOK && stat->ephemeralOwner ==
-                                              zoo_client_id(zookeeper->session.handle)->client_id);
+    if (again)
+        return;
+    const bool leads =
+        code == ZOK && stat->ephemeralOwner == zoo_client_id(zookeeper->session.handle)->client_id;
+    if (leads)
+        close_nodes(zookeeper);
+    coord_answer_leads(&zookeeper->asked, leads);
 }
 
 /* The next look tells what came of it; after a refusal there is none before the node changes, or the connection. */
@@ -296,7 +346,7 @@ static int hand_over_election(struct coord_zookeeper *zookeeper)
 {
     if (zookeeper->makes_leader)
         return zoo_acreate(zookeeper->session.handle, zookeeper->leader_path, "", 0,
-                           &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, leader_made, zookeeper);
+                           acl_of(zookeeper), ZOO_EPHEMERAL, leader_made, zookeeper);
     return zoo_awexists(zookeeper->session.handle, zookeeper->leader_path, leader_changed,
                         zookeeper, leader_looked, zookeeper);
 }
@@ -325,6 +375,7 @@ static bool hand_over_all(struct coord_zookeeper *zookeeper)
     any |= hand_over(zookeeper, &asked->read.state, hand_over_read);
     any |= hand_over(zookeeper, &asked->watch.state, hand_over_watch);
     any |= hand_over(zookeeper, &asked->election.state, hand_over_election);
+    any |= hand_over(zookeeper, &zookeeper->close_state, hand_over_close);
     return any;
 }
 
@@ -358,6 +409,9 @@ static enum poll_result zookeeper_poll(struct coord *coord, uint64_t now_ns, uin
             zookeeper->asked.watch.state = ASKED_WAITING;
         if (zookeeper->asked.election.leader)
             zookeeper->asked.election.state = ASKED_WAITING;
+        if (zookeeper->was_connected && zookeeper->asked.cas.state == ASKED_WAITING) /* 5 */
+            answer_cas(zookeeper, ROWAN_EUNKNOWN);
+        zookeeper->was_connected = true;
         break;
     case SESSION_EXPIRED:
         session_expired(zookeeper);
@@ -430,7 +484,8 @@ bool coord_zookeeper_is_right(const char *ensemble)
     }
 }
 
-static int open_parts(struct coord_zookeeper *zookeeper, const char *ensemble, uint32_t session_ms)
+static int open_parts(struct coord_zookeeper *zookeeper, const char *ensemble, const char *login,
+                      uint32_t session_ms)
 {
     const size_t bytes = strcspn(ensemble, "/");
     const char *path = ensemble[bytes] ? ensemble + bytes : COORD_DEFAULT_PATH;
@@ -442,12 +497,12 @@ static int open_parts(struct coord_zookeeper *zookeeper, const char *ensemble, u
     zookeeper->asked.cas.value = malloc(COORD_MAX_VALUE_BYTES);
     if (!zookeeper->asked.cas.value)
         return ROWAN_ENOMEM;
-    return zookeeper_session_open(&zookeeper->session, ensemble, bytes, session_ms,
+    return zookeeper_session_open(&zookeeper->session, ensemble, bytes, login, session_ms,
                                   zookeeper->asked.reactor);
 }
 
-int coord_open_zookeeper(const char *ensemble, uint32_t session_ms, struct reactor *reactor,
-                         struct coord **out)
+int coord_open_zookeeper(const char *ensemble, const char *login, uint32_t session_ms,
+                         struct reactor *reactor, struct coord **out)
 {
     struct coord_zookeeper *zookeeper = calloc(1, sizeof *zookeeper);
     if (!zookeeper)
@@ -455,7 +510,7 @@ int coord_open_zookeeper(const char *ensemble, uint32_t session_ms, struct react
     zookeeper->asked.coord.ops = &zookeeper_ops;
     zookeeper->asked.reactor = reactor;
     zookeeper_session_init(&zookeeper->session);
-    const int error = open_parts(zookeeper, ensemble, session_ms);
+    const int error = open_parts(zookeeper, ensemble, login, session_ms);
     if (error) {
         zookeeper_close_coord(&zookeeper->asked.coord);
         return error;

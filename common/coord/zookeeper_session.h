@@ -17,6 +17,7 @@ struct zookeeper_session {
 
     /* zookeeper_session.c */
     char *hosts;        /* "HOST:PORT,HOST:PORT" */
+    char *login;        /* "NAME:SECRET"; NULL: none */
     char servers[1024]; /* their numbers, as the client was told last; "": none is known yet */
     uint32_t session_ms;
     uint64_t open_ns;        /* when the handle was opened; without one, when to open it */
@@ -38,7 +39,7 @@ void zookeeper_session_init(struct zookeeper_session *session);
 
 /* The first `bytes` of `hosts`. Names that cannot be looked up are waited for. Errors: ROWAN_EUNREACHABLE EIO ENOMEM. */
 int zookeeper_session_open(struct zookeeper_session *session, const char *hosts, size_t bytes,
-                           uint32_t session_ms, struct reactor *reactor);
+                           const char *login, uint32_t session_ms, struct reactor *reactor);
 
 /* One step, in which completions and watchers are called. */
 enum zookeeper_news zookeeper_session_poll(struct zookeeper_session *session, uint64_t now_ns,

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/copy.h"
 #include "common/base/crc.h"
 #include "common/base/error.h"
 
@@ -132,12 +133,12 @@ static inline void payload_copy(uint8_t *out, const struct entry_header *header,
     uint32_t part = 0;
     if (from < key_bytes) {
         part = key_bytes - from < bytes ? key_bytes - from : bytes;
-        memcpy(out, key + from, part);
+        copy_short(out, key + from, part);
     }
     if (part == bytes)
         return;
     if (value != NULL)
-        memcpy(out + part, value + (from + part - key_bytes), bytes - part);
+        copy_short(out + part, value + (from + part - key_bytes), bytes - part);
     else
         memset(out + part, 0, bytes - part);
 }

@@ -27,6 +27,8 @@ static void set_timer(struct endpoint *endpoint)
 
     if (after_ns > SHUT_OUT_LOOK_NS && waits_for_shut_out(endpoint))
         after_ns = SHUT_OUT_LOOK_NS;
+    if (after_ns > ACCEPT_PAUSE_NS && endpoint->lists[LIST_GUEST].first)
+        after_ns = ACCEPT_PAUSE_NS;
     if (after_ns == UINT64_MAX)
         return;
     endpoint->timer_on = true;
@@ -109,6 +111,7 @@ int conn_create(struct endpoint *endpoint, bool active, struct conn **out)
     *conn = (struct conn){.base = {.ops = endpoint->base.ops, .endpoint = &endpoint->base},
                           .state = active ? CONN_CONNECTING : CONN_EXPECTING,
                           .active = active,
+                          .kept = !active && endpoint->accepts_kept,
                           .number = number};
     endpoint->conns[number] = conn;
     conn_list_add(conn, LIST_ALL);
@@ -220,6 +223,15 @@ bool partial_grow(struct conn *conn, uint32_t bytes)
     return true;
 }
 
+static bool is_slow(const struct partial *partial, uint64_t now_ns)
+{
+    const uint64_t age_ns = now_ns - partial->begun_ns;
+
+    return now_ns - partial->grown_ns >= PARTIAL_STALL_NS ||
+           (age_ns >= 2 * PARTIAL_STALL_NS &&
+            partial->got * PARTIAL_PACE_NS < partial->need * age_ns);
+}
+
 void partial_check(struct endpoint *endpoint)
 {
     bool others_wait = endpoint->lists[LIST_NO_MEMORY].first;
@@ -230,7 +242,7 @@ void partial_check(struct endpoint *endpoint)
 
         if (!is_late && !others_wait)
             return;
-        if (!is_late && endpoint->now_ns - partial->grown_ns < PARTIAL_STALL_NS)
+        if (!is_late && !is_slow(partial, endpoint->now_ns))
             continue;
         log_event(LOG_WARN, is_late ? "message_overdue" : "connection_stalled",
                   "endpoint=%u peer=%u bytes=%u of=%u", endpoint->index, conn->peer.id,
@@ -267,6 +279,7 @@ static struct fabric_event announce(struct conn *conn)
     conn->announced = true;
     if (!conn->base.layout) /* a backend over another asks that one */
         conn->base.layout = fabric_layout(conn->base.endpoint, &conn->peer);
+    guest_enter(conn);
     return make_event(conn, conn->active ? FABRIC_CONNECTED : FABRIC_ACCEPTED, 0);
 }
 
@@ -319,6 +332,8 @@ unsigned endpoint_poll(struct fabric_endpoint *base, uint64_t now_ns, struct fab
     endpoint->polling = true;
     if (endpoint->lists[LIST_DEAD].first)
         reap(endpoint);
+    if (endpoint->lists[LIST_GUEST].first)
+        guests_check(endpoint);
     if (waits_for_shut_out(endpoint))
         count = shut_out_events(&endpoint->zone->base, endpoint->zone->pm, endpoint->zone->sealed,
                                 events, max);

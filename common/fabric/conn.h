@@ -13,9 +13,11 @@
  * 3. A connection is on LIST_ACTIVE while it has work that no socket, bell or completion will announce again. Each
  *    poll starts with another connection and takes at most a share of events from each.
  * 4. While armed (asleep), whatever must go on by time alone sets the timer, so a reactor sleeps without a deadline.
- * 5. A peer that makes no progress for PARTIAL_STALL_NS with half a message is closed while others wait for memory. One
- *    whose message is not whole PARTIAL_NS after it was begun is closed, whatever progress it makes: a peer that drips
+ * 5. A peer that makes no progress for PARTIAL_STALL_NS with half a message, or after twice that is so slow that the whole would
+ *    take longer than PARTIAL_PACE_NS, is closed while others wait for memory. One whose message is not whole PARTIAL_NS after it was begun is closed, whatever progress it makes: a peer that drips
  *    would keep its memory for ever. No time counts while it is we who cannot take the rest.
+ * 6. A guest (F13, guests.c) is one from the poll that announces it on, so that its owner, who learns of it then, may
+ *    trust it before anything else happens to it.
  */
 #ifndef FABRIC_CONN_H
 #define FABRIC_CONN_H
@@ -93,9 +95,10 @@ enum conn_list_kind {
     LIST_DIRTY,     /* has something to hand over at the next flush */
     LIST_BEGUN,     /* the peer may send the rest of a message (5), the longest first */
     LIST_NO_MEMORY, /* tcp, verbs: found no memory for what comes */
+    LIST_GUEST,     /* 6, the oldest first */
     LIST_DEAD,
     LIST_OWN,        /* the backend's own begin here */
-    CONN_LISTS = 13, /* of all kinds */
+    CONN_LISTS = 15, /* of all kinds */
 };
 
 struct conn_link {
@@ -120,13 +123,15 @@ struct conn {
     bool active;     /* this side called fabric_connect */
     bool was_open;   /* the handshake is done */
     bool announced;  /* CONNECTED or ACCEPTED was delivered */
+    bool kept;       /* it has a descriptor that is not for clients (descriptors.h) */
     bool drain;      /* BREAKING: what had arrived is still delivered */
     uint32_t layout; /* of what is exchanged, as the greetings chose it */
     int error;       /* BREAKING: what CLOSED says */
     uint32_t listed; /* a bit for each list */
     uint32_t number; /* in endpoint->conns */
     uint64_t context;
-    uint64_t since_ns; /* when the handshake began; 0: not known yet */
+    uint64_t since_ns; /* when the handshake began (0: not known yet), or it became a guest */
+    uint64_t source;   /* tells the address that a passive one came from; 0: not known */
     struct fabric_identity peer;
     struct send_window *window; /* of Rowan sends (window.h); NULL: the peer has no zone for us */
     struct partial partial;
@@ -171,6 +176,10 @@ struct conn_backend {
     bool (*has_work)(const struct conn *conn);
     bool (*is_drained)(const struct conn *conn);
 
+    /* Of one that became a guest, and whom its owner trusts: how it receives. Both NULL: all the same. Errors: ROWAN_ENOMEM. */
+    int (*guest_came)(struct conn *conn);
+    void (*guest_went)(struct conn *conn);
+
     void (*push)(struct conn *conn); /* of an open one: hands over what waits */
     /* Behind these: hands over what they gathered. NULL: nothing to do. */
     void (*flush)(struct endpoint *endpoint);
@@ -207,9 +216,9 @@ struct endpoint {
     int listen_fd; /* the backend's; -1: none; watched with the tag ENDPOINT_LISTENER, edge-triggered */
     bool listen_ready;  /* there may be somebody to accept; the backend sets it */
     bool listen_paused; /* out of descriptors */
+    bool accepts_kept;  /* who is accepted now is `kept` */
     uint64_t paused_ns;
-    uint64_t logged_ns; /* when the log last said that descriptors are short; 0: never */
-    bool closing;       /* the endpoint as a whole */
+    bool closing; /* the endpoint as a whole */
     bool armed;
     bool timer_on;   /* was set in this sleep */
     bool polling;    /* inside of endpoint_poll, which sets the timer at its end */
@@ -304,9 +313,21 @@ void conn_supersede(struct conn *newer);
 /* Breaks those whose handshake takes longer. */
 void conn_check_handshakes(struct endpoint *endpoint, uint64_t limit_ns);
 
+/* --- guests (6) --- */
+
+/* It is announced in this poll: a guest, if it is to be one. */
+void guest_enter(struct conn *conn);
+
+/* It asked for too much, or others want its place. */
+void guest_end(struct conn *conn, int error);
+
+/* Ends who takes too long. */
+void guests_check(struct endpoint *endpoint);
+
 /* --- messages that have come in part (tcp, verbs) --- */
 
-#define PARTIAL_STALL_NS (2 * NS_PER_S)
+#define PARTIAL_STALL_NS (500 * NS_PER_MS)
+#define PARTIAL_PACE_NS  (5 * NS_PER_S)
 #define PARTIAL_NS       (10 * NS_PER_S)
 
 /* 5: from now on the peer may send the rest of conn->partial; until the connection leaves LIST_BEGUN. */
@@ -315,7 +336,7 @@ void partial_begin(struct conn *conn);
 /* More has come. True: nothing is missing any more. */
 bool partial_grow(struct conn *conn, uint32_t bytes);
 
-/* Closes who stalls, if others wait for memory, and who takes too long. */
+/* Closes who stalls or drips, if others wait for memory, and who takes too long. */
 void partial_check(struct endpoint *endpoint);
 
 /* --- endpoint --- */
@@ -326,6 +347,9 @@ void endpoint_end(struct endpoint *endpoint);
 /* Accepts who waits. Without descriptors nobody is for ACCEPT_PAUSE_NS; the log says so at most every 10 s. */
 #define ACCEPT_PAUSE_NS (50 * NS_PER_MS)
 void endpoint_accept(struct endpoint *endpoint);
+
+/* As fabric_admit_peer, of a passive one; ROWAN_ETOOMANY for a client where the last descriptors are left. */
+int endpoint_admit(const struct conn *conn);
 
 /* Watches a descriptor; `tag` comes back in the event. Errors: ROWAN_EIO. */
 int endpoint_watch(struct endpoint *endpoint, int fd, uint32_t what, uint64_t tag);
@@ -339,6 +363,7 @@ unsigned endpoint_poll(struct fabric_endpoint *endpoint, uint64_t now_ns,
 void endpoint_flush(struct fabric_endpoint *endpoint);
 void endpoint_source(struct fabric_endpoint *endpoint, struct event_source *out);
 void conn_close(struct fabric_conn *conn);
+void conn_trust(struct fabric_endpoint *endpoint, struct fabric_conn *conn);
 
 /* Of the records of a tap (pm_tap.h): one for each worker of each server, never 0. */
 static inline uint32_t conn_tap_sender(const struct fabric_identity *from)

@@ -12,10 +12,12 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/fabric/shut_out.h"
+#include "common/reactor/descriptors.h"
 
 enum { ACCEPTS = 64 };
 
-#define SAY_AGAIN_NS (10 * NS_PER_S)
+_Static_assert(DESCRIPTORS_WANTED >= DESCRIPTORS_KEPT + 4096 + FABRIC_MAX_GUESTS + 1024,
+               "what the guide promises");
 
 int fabric_register_regions(struct fabric *fabric, struct pm *pm)
 {
@@ -48,12 +50,61 @@ static void pause_accepting(struct endpoint *endpoint)
 {
     endpoint->listen_paused = true;
     endpoint->paused_ns = endpoint->now_ns;
-    if (endpoint->logged_ns != 0 && endpoint->now_ns - endpoint->logged_ns < SAY_AGAIN_NS)
-        return;
-    endpoint->logged_ns = endpoint->now_ns;
     log_event(LOG_WARN, "connections_refused",
               "endpoint=%u reason=\"out of descriptors or memory\" connections=%u", endpoint->index,
               endpoint->counts[LIST_ALL]);
+}
+
+/* Says that it is a server, and where nobody else can go it must have the time to show it. */
+static bool is_server_to_be(const struct conn *conn)
+{
+    return conn->kept && conn->state == CONN_JOINING &&
+           conn_endpoint(conn)->now_ns - conn->since_ns < NS_PER_S;
+}
+
+/* A place for one more: the oldest of those goes who have not said, or not shown, who they are; of whichever of the two there
+ * are more. */
+static void end_oldest(struct endpoint *endpoint)
+{
+    if (endpoint->counts[LIST_GUEST] > endpoint->counts[LIST_HANDSHAKE]) {
+        guest_end(endpoint->lists[LIST_GUEST].first, ROWAN_ETOOMANY);
+        return;
+    }
+    for (CONN_EACH(conn, conn, endpoint, LIST_HANDSHAKE)) {
+        if (conn->active || is_server_to_be(conn))
+            continue;
+        counter_add(&endpoint->base.ended.crowded, 1);
+        conn_end(conn);
+        return;
+    }
+}
+
+/* The socket has one of the descriptors that are kept: it takes that of who goes instead. The socket's, then. */
+static int give_way(struct endpoint *endpoint, int fd)
+{
+    int lower;
+
+    log_event(LOG_WARN, "connections_refused",
+              "endpoint=%u reason=\"few descriptors are left, which are kept for servers and "
+              "files\" connections=%u",
+              endpoint->index, endpoint->counts[LIST_ALL]);
+    end_oldest(endpoint);
+    lower = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (lower < 0)
+        return fd;
+    close(lower < fd ? fd : lower);
+    return lower < fd ? lower : fd;
+}
+
+int endpoint_admit(const struct conn *conn)
+{
+    struct endpoint *endpoint = conn_endpoint(conn);
+
+    if (conn->kept && conn->peer.kind == FABRIC_CLIENT) {
+        counter_add(&endpoint->base.ended.crowded, 1);
+        return ROWAN_ETOOMANY;
+    }
+    return fabric_admit_peer(&endpoint->base, &conn->peer);
 }
 
 void endpoint_accept(struct endpoint *endpoint)
@@ -65,7 +116,7 @@ void endpoint_accept(struct endpoint *endpoint)
     endpoint->listen_paused = false;
     for (unsigned i = 0; i < ACCEPTS && (!backend->make_room || backend->make_room(endpoint));
          i++) {
-        const int fd = accept4(endpoint->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = accept4(endpoint->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd < 0 && errno == EAGAIN) {
             endpoint->listen_ready = false;
@@ -73,11 +124,18 @@ void endpoint_accept(struct endpoint *endpoint)
         }
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED || errno == EPROTO))
             continue;
+        const bool crowded = fd >= 0 && descriptors_is_kept(fd);
+
+        if (crowded)
+            fd = give_way(endpoint, fd);
+        endpoint->accepts_kept = descriptors_is_kept(fd);
         /* EMFILE and its kin: a pause helps, another try at once not. */
         if (fd < 0 || backend->accepted(endpoint, fd)) {
             pause_accepting(endpoint);
             return;
         }
+        if (crowded) /* what came on the others is read first */
+            return;
     }
 }
 

@@ -58,6 +58,6 @@ int zone_shut_out(struct fabric_zone *zone, uint32_t server, uint64_t incarnatio
     .endpoint_source = endpoint_source, .poll = endpoint_poll, .flush = endpoint_flush,            \
     .conn_close = conn_close, .rowan_room = window_rowan_room, .rowan_post = window_rowan_post,    \
     .zone_open = zone_open, .zone_post = zone_post, .close_segment = zone_close_segment,           \
-    .zone_begun = zone_begun, .shut_out = zone_shut_out
+    .zone_begun = zone_begun, .shut_out = zone_shut_out, .trust = conn_trust
 
 #endif

@@ -39,6 +39,12 @@
  *      zone's owner stores in the zone's PM, before it polls again, that nobody reads them: so at SHUT_OUT that is
  *      durable, too. A block that is whole there when VOID is told stays so, and may count.
  *
+ *  F13 A guest is who connected to an endpoint that has guests (fabric_endpoint_guests) and has not shown who it is; its
+ *      owner says who has (fabric_conn_trust). Guests take nothing from others: one message of at most
+ *      FABRIC_GUEST_BYTES at a time, FABRIC_GUEST_NS from ACCEPTED on, FABRIC_MAX_GUESTS places, of which one source
+ *      address has FABRIC_MAX_GUESTS_OF_ONE; for one more the oldest is closed. Nobody waits for a guest that does not
+ *      read. Who proved to the landing zone that it is a server (fabric_endpoint_secret) is none.
+ *
  * An endpoint belongs to one role on one thread: all its calls, its connections and its landing
  * zone are that thread's. Different endpoints of a fabric may be used by different threads.
  *
@@ -53,7 +59,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "common/auth/mac.h"
+#include "common/base/clock.h"
 #include "common/base/version.h"
+#include "common/metrics/counter.h"
 #include "common/pm/pm.h"
 #include "common/reactor/reactor.h"
 
@@ -72,7 +81,12 @@ enum {
     FABRIC_MAX_SHUT_OUT = 64,                    /* servers, of one landing zone */
     FABRIC_WHY_BYTES = 544,
     FABRIC_SECRET_BYTES = 16,
+    FABRIC_GUEST_BYTES = 1024,
+    FABRIC_MAX_GUESTS = 1024, /* of an endpoint */
+    FABRIC_MAX_GUESTS_OF_ONE = 512,
 };
+
+#define FABRIC_GUEST_NS (5 * NS_PER_S)
 
 enum fabric_kind { FABRIC_CLIENT = 1, FABRIC_SERVER = 2, FABRIC_CM = 3 };
 
@@ -93,6 +107,22 @@ static inline bool fabric_is_server(const struct fabric_identity *who, uint32_t 
 {
     return who->kind == FABRIC_SERVER && who->id == server && who->incarnation == incarnation;
 }
+
+/* Who accepted a connection, as both of its ends know him: what proofs name, so that nobody in between can pass them on. As it lies
+ * here. All 0 where an address cannot be another's (shm), or nothing is proved by it yet (verbs). */
+struct fabric_acceptor {
+    uint8_t host
+        [16]; /* that was dialled, and that the acceptor listens at: IPv6, or IPv4 mapped into it */
+    uint64_t incarnation;
+    uint32_t id;
+    uint16_t port;
+    uint16_t kind; /* enum fabric_kind; 0: he did not know yet who he is */
+};
+
+_Static_assert(sizeof(struct fabric_acceptor) == 32 &&
+                   offsetof(struct fabric_acceptor, incarnation) == 16 &&
+                   offsetof(struct fabric_acceptor, kind) == 30,
+               "proofs are over these bytes");
 
 struct fabric;
 struct fabric_endpoint;
@@ -139,6 +169,7 @@ struct fabric_caps {
                                 the slots, a power of two */
     uint32_t max_batch_blocks; /* in flight on one connection (fabric_rowan_room at rest); no fewer
                                   than a value of 1 MiB has in blocks of the limit */
+    bool shares_messages;      /* a peer may still change what it has sent (shm) */
 };
 
 /* --- the ops table: one per backend. The functions below say what each does. --- */
@@ -167,6 +198,10 @@ struct fabric_ops {
     uint64_t (*zone_begun)(const struct fabric_zone *zone);
     int (*shut_out)(struct fabric_zone *zone, uint32_t server, uint64_t incarnation,
                     uint64_t context);
+    /* NULL: it has no guests. conn NULL: all of them. */
+    void (*trust)(struct fabric_endpoint *endpoint, struct fabric_conn *conn);
+    /* NULL: no proofs. fabric_proof_again */
+    bool (*proof_again)(const struct fabric_conn *conn, uint8_t code[MAC_BYTES]);
 };
 
 /* The heads of every backend's structs. */
@@ -180,6 +215,15 @@ struct fabric {
  * with (the peer's CLOSED event carries it). */
 typedef int fabric_admit(void *context, const struct fabric_identity *peer);
 
+/* Connections that an endpoint has ended for the sake of others, since it was opened; any thread reads them. */
+struct fabric_ended {
+    struct counter unread; /* whose peers do not read, and kept memory that others wanted */
+    struct counter
+        guests; /* F13: that took too long, asked for too much, or gave their place to newer ones */
+    struct counter
+        crowded; /* who had said nothing yet, and clients that were refused, as descriptors ran short */
+};
+
 struct fabric_endpoint {
     const struct fabric_ops *ops;
     fabric_admit *admit; /* NULL: everybody may */
@@ -188,9 +232,14 @@ struct fabric_endpoint {
     struct fabric_identity identity;     /* of this side; see fabric_endpoint_identity */
     bool has_secret, demands_secret;     /* fabric_endpoint_secret */
     uint8_t secret[FABRIC_SECRET_BYTES];
+    uint32_t secrets;              /* how many there were, with this one */
+    bool has_former, signs_former; /* the latter: until a peer does not take it */
+    uint8_t former[FABRIC_SECRET_BYTES];
     struct reactor *reactor; /* see fabric_endpoint_reactor */
     int error;               /* see fabric_endpoint_error */
     bool holds;              /* see fabric_flush; the owner sets it */
+    bool has_guests;         /* fabric_endpoint_guests */
+    struct fabric_ended ended;
 };
 
 /* For backends. fabric_admit_peer: may the peer connect? 0, or the ROWAN_E* it is refused with.
@@ -204,10 +253,13 @@ uint16_t fabric_layout(const struct fabric_endpoint *endpoint, const struct fabr
 struct fabric_conn {
     const struct fabric_ops *ops;
     struct fabric_endpoint *endpoint;
-    void *user;    /* the owner's, NULL at start */
-    bool has_zone; /* the peer's endpoint has a landing zone: Rowan sends are possible */
-    bool unproved; /* the peer could have shown the secret (fabric_endpoint_secret), and did not */
+    void *user;     /* the owner's, NULL at start */
+    bool has_zone;  /* the peer's endpoint has a landing zone: Rowan sends are possible */
+    bool unproved;  /* a server, over tcp, that has not shown the secret (fabric_endpoint_secret) */
+    uint32_t shown; /* the number of the secret that it has shown; 0: none */
+    bool guest;     /* F13 */
     uint16_t layout; /* of messages: the highest that both ends speak */
+    struct fabric_acceptor acceptor;
 };
 
 /* A server that is shut out (shut_out.h). */
@@ -337,13 +389,47 @@ static inline void fabric_endpoint_admit(struct fabric_endpoint *endpoint, fabri
 
 /* What all servers of a cluster have. Over tcp, who connects to a landing zone proves that he has it, and so does the other side;
  * with `demands` who does not is nobody (refused, or ROWAN_EUNREACHABLE). shm leaves that to the directory's permissions, verbs
- * to its network. From then on: of connections made before, and announced later, the owner ends those that are unproved. */
+ * to its network. From then on: of connections made before, and announced later, the owner ends those that are unproved.
+ * `former`: while servers change to `secret`, one or the other is shown and taken; NULL: they do not. */
 static inline void fabric_endpoint_secret(struct fabric_endpoint *endpoint, const uint8_t *secret,
-                                          bool demands)
+                                          const uint8_t *former, bool demands)
 {
+    if (!endpoint->has_secret || memcmp(endpoint->secret, secret, sizeof endpoint->secret) != 0)
+        endpoint->secrets++;
+    endpoint->has_former = endpoint->signs_former = former != NULL;
+    if (former)
+        memcpy(endpoint->former, former, sizeof endpoint->former);
     memcpy(endpoint->secret, secret, sizeof endpoint->secret);
     endpoint->has_secret = true;
     endpoint->demands_secret = demands;
+}
+
+/* Has the peer to show the secret, and has not, or only one that does not count any more? */
+static inline bool fabric_is_unproved(const struct fabric_conn *conn)
+{
+    return conn->unproved ||
+           (conn->shown && conn->shown + conn->endpoint->has_former < conn->endpoint->secrets);
+}
+
+/* By which who dialled shows on a connection that lives that it has the present secret, too. False: none is asked for there. */
+static inline bool fabric_proof_again(const struct fabric_conn *conn, uint8_t code[MAC_BYTES])
+{
+    return conn->ops->proof_again && conn->ops->proof_again(conn, code);
+}
+
+/* It has. */
+static inline void fabric_proved_again(struct fabric_conn *conn)
+{
+    conn->unproved = false;
+    conn->shown = conn->endpoint->secrets;
+}
+
+/* F13. Whether who is accepted from now on is a guest; false: all who are guests are trusted. None at first. */
+static inline void fabric_endpoint_guests(struct fabric_endpoint *endpoint, bool has_guests)
+{
+    endpoint->has_guests = has_guests;
+    if (!has_guests && endpoint->ops->trust)
+        endpoint->ops->trust(endpoint, NULL);
 }
 
 /* Optional, before the first connection: which reactor to wake when a fence is done that LANDED
@@ -405,6 +491,13 @@ static inline void fabric_conn_close(struct fabric_conn *conn)
 {
     if (conn)
         conn->ops->conn_close(conn);
+}
+
+/* The peer has shown who it is: a guest no longer (F13). Of no effect on who is none. */
+static inline void fabric_conn_trust(struct fabric_conn *conn)
+{
+    if (conn->guest)
+        conn->ops->trust(conn->endpoint, conn);
 }
 
 /* --- messages --- */

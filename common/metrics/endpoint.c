@@ -15,13 +15,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 
 enum {
     ANSWER_MS = 2000,
-    MAX_CONNECTIONS = 64,
-    MAX_OF_ONE_IP = 32,
+    MAX_CONNECTIONS =
+        64, /* one more, and the oldest is closed: who asks now is answered, whoever is slow */
+    MAX_AT_ONCE = MAX_CONNECTIONS + 64, /* until those that are closed are gone */
     IDLE_SECONDS = 10,
     BACKLOG = 16,
     PAGE_BYTES = 256
@@ -34,7 +36,37 @@ struct metrics_endpoint {
     sem_t answered;
     _Atomic bool closing;
     struct MHD_Daemon *daemon;
+    int open[MAX_AT_ONCE]; /* their descriptors, oldest first; of the daemon's thread */
+    unsigned open_count;
 };
+
+/* --- connections --- */
+
+static void on_connection(void *of, struct MHD_Connection *connection, void **state,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    (void)state;
+    struct metrics_endpoint *endpoint = of;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    unsigned at = 0;
+    if (!info)
+        return;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        ASSERT(endpoint->open_count < MAX_AT_ONCE); /* MHD_OPTION_CONNECTION_LIMIT */
+        endpoint->open[endpoint->open_count++] = info->connect_fd;
+        if (endpoint->open_count > MAX_CONNECTIONS)
+            shutdown(endpoint->open[endpoint->open_count - MAX_CONNECTIONS - 1], SHUT_RDWR);
+        return;
+    }
+    while (at < endpoint->open_count && endpoint->open[at] != info->connect_fd)
+        at++;
+    if (at == endpoint->open_count)
+        return;
+    endpoint->open_count--;
+    memmove(endpoint->open + at, endpoint->open + at + 1,
+            (endpoint->open_count - at) * sizeof endpoint->open[0]);
+}
 
 /* --- the role's part --- */
 
@@ -255,8 +287,8 @@ int metrics_endpoint_open(const char *address, struct metrics *metrics, void (*w
     log_address(fd);
     endpoint->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, NULL, NULL, answer, endpoint,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)MAX_OF_ONE_IP, MHD_OPTION_CONNECTION_TIMEOUT,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_AT_ONCE,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, endpoint, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)IDLE_SECONDS, MHD_OPTION_END);
     if (!endpoint->daemon) {
         close(fd);

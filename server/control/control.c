@@ -34,9 +34,12 @@ static int admit(void *context, const struct fabric_identity *peer)
 static void link_accepted(struct control *control, const struct fabric_event *event)
 {
     const bool out =
-        event->conn->unproved && control->endpoint->demands_secret; /* since just now */
-    struct control_link *link =
-        control->link_count < CONTROL_MAX_LINKS && !out ? calloc(1, sizeof *link) : NULL;
+        fabric_is_unproved(event->conn) && control->endpoint->demands_secret; /* since just now */
+    const uint32_t most =
+        event->peer.kind == FABRIC_SERVER
+            ? CONTROL_MAX_LINKS
+            : CONTROL_MAX_LINKS - FABRIC_MAX_ZONE_SENDERS; /* servers have theirs */
+    struct control_link *link = control->link_count < most && !out ? calloc(1, sizeof *link) : NULL;
     if (!link) {
         log_event(LOG_WARN, "link_refused", "links=%u", control->link_count);
         fabric_conn_close(event->conn);
@@ -72,13 +75,30 @@ static void link_ended(struct control *control, struct control_link *link)
     link_closed(control, link);
 }
 
-void control_leave_peers(struct control *control)
+static const struct users *users_of(const struct control *control)
+{
+    return control->config ? control->config->users : NULL;
+}
+
+/* It may have come before the configuration that has this secret. */
+static bool has_shown_again(struct control_link *link)
+{
+    uint8_t code[MAC_BYTES];
+    if (!fabric_proof_again(link->conn, code) || !mac_equal(code, link->code))
+        return false;
+    fabric_proved_again(link->conn);
+    return true;
+}
+
+void control_leave_guests(struct control *control)
 {
     struct control_link *link = control->links.first;
     while (link) {
         struct control_link *next = link->place.next;
         struct fabric_conn *conn = link->conn;
-        if (link->peer && conn->unproved) {
+        const bool out = link->peer ? fabric_is_unproved(conn) && !has_shown_again(link)
+                                    : !conn->guest && !login_user(link->login, users_of(control));
+        if (out) {
             conn->user = NULL;
             link_ended(control, link);
             fabric_conn_close(conn);
@@ -127,8 +147,7 @@ void control_wake_digests(struct control *control)
         inbox_wake(&digest_role(control->digests[i])->inbox);
 }
 
-/* Garbage ends its connection, so that the log gets one line for it, and not one a message. Further
- * events of this batch find `user` NULL. */
+/* Garbage ends its connection. Further events of this batch find `user` NULL. */
 static void link_refuse(struct control *control, struct control_link *link, int error)
 {
     struct fabric_conn *conn = link->conn;
@@ -139,19 +158,16 @@ static void link_refuse(struct control *control, struct control_link *link, int 
     fabric_conn_close(conn);
 }
 
-static const struct users *users_of(const struct control *control)
-{
-    return control->config ? control->config->users : NULL;
-}
-
 static enum login_step log_in(struct control *control, struct control_link *link, uint32_t tag,
                               const Rowan__ControlMessage *message, int *error)
 {
     const struct login_book book = {
         .users = users_of(control),
-        .cover = control->config ? control->config->secret : NULL,
+        .cover = control->config ? cluster_cover(control->config) : NULL,
     };
     const enum login_step step = login_take(&link->login, &book, link->conn, tag, message, error);
+    if (step == LOGIN_DONE && login_user(link->login, book.users))
+        fabric_conn_trust(link->conn);
     if (step == LOGIN_FAILED) {
         control->refused_logins++;
         log_event(LOG_WARN, "login_refused", "user=%s error=%s", login_name(link->login),
@@ -210,6 +226,8 @@ static void link_message(struct control *control, const struct fabric_event *eve
         control_slow_send(control, link, tag);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SET_SETTING)
         answer_setting(control, link, tag, message->set_setting);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_PROOF_AGAIN)
+        (void)control_take(&message->proof_again->code, link->code, sizeof link->code);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SETTLED_IS)
         control_settled_told(control, link, message->settled_is);
     else
@@ -286,6 +304,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     control->now_ns = now_ns;
     if (control->start_ns == 0)
         control->start_ns = control->cm_led_ns = now_ns;
+    log_poll(now_ns);
     control_config_poll(control, wake_ns);
     control_lease_poll(control, wake_ns);
     control_memory_poll(control, wake_ns);
@@ -315,6 +334,14 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     return busy ? POLL_BUSY : POLL_IDLE;
 }
 
+/* Until there is a configuration who connects is a guest, unless the one that the PM keeps requires no logins. */
+static void set_guests(struct control *control)
+{
+    fabric_endpoint_guests(control->endpoint, !control->stored_open);
+    for (uint32_t i = 0; i < control->options->workers; i++)
+        fabric_endpoint_guests(worker_endpoint(control->workers[i]), !control->stored_open);
+}
+
 int control_create(struct server_common *common, const struct server_options *options,
                    struct worker **workers, struct digest **digests, struct clean *clean,
                    struct role **roles, struct control **out)
@@ -340,6 +367,7 @@ int control_create(struct server_common *common, const struct server_options *op
         return error;
     }
     fabric_endpoint_admit(control->endpoint, admit, control);
+    set_guests(control);
     control_status_open(control);
     *out = control;
     return 0;

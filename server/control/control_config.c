@@ -141,11 +141,13 @@ static void leave_cm(struct control *control, const char *event, int error)
     /* A host that is down answers nothing; where a process is gone the answer comes at once. */
     const bool refused = error == ROWAN_EUNREACHABLE &&
                          control->now_ns - control->cm_begun_ns < CONTROL_CM_AT_ONCE_NS;
-    control->cm_leaderless = refused || error == ROWAN_ENOTLEADING ? control->cm_leaderless + 1 : 0;
+    const bool leaderless = (refused || error == ROWAN_ENOTLEADING) &&
+                            !managers_passes_over(&control->managers, control->now_ns);
+    control->cm_leaderless = leaderless ? control->cm_leaderless + 1 : 0;
     control->cm_connected = false;
     control->cm_conn = NULL;
     control->cm_retry_ns = control->now_ns;
-    if (!managers_next(&control->managers))
+    if (!managers_next(&control->managers, control->now_ns))
         control->cm_retry_ns += CONTROL_CM_RETRY_NS;
 }
 
@@ -195,6 +197,7 @@ void control_tune(struct control *control, const char *managers)
         return;
     managers_replace(&control->managers, &by);
     control->cm_leaderless = 0;
+    control->lease.granter = 0;
     memset(control->cm_errors, 0, sizeof control->cm_errors);
 }
 
@@ -203,10 +206,13 @@ void control_tune(struct control *control, const char *managers)
 int control_config_hand_out(struct control *control)
 {
     const struct users *users = control->config->users;
-    const bool demands = users && users->required, demanded = control->endpoint->demands_secret;
-    fabric_endpoint_secret(control->endpoint, control->config->secret, demands);
-    if (demands && !demanded)
-        control_leave_peers(control);
+    const bool demands = users && users->required;
+    login_tell_off(users, control->options->address, &control->told_off);
+    fabric_endpoint_secret(control->endpoint, cluster_proof(control->config),
+                           cluster_former_proof(control->config), demands);
+    fabric_endpoint_guests(control->endpoint, demands);
+    if (demands)
+        control_leave_guests(control);
     for (uint32_t i = 0; i < control->options->workers; i++) {
         struct command command = {.kind = COMMAND_CONFIG, .config = cluster_hold(control->config)};
         int error = command_push(&worker_role(control->workers[i])->inbox, &command);
@@ -304,6 +310,10 @@ static void leave_useless_cm(struct control *control, uint64_t *wake_ns)
         return;
     }
     fabric_conn_close(control->cm_conn);
+    if (control->now_ns >= patience_ns) {
+        control->lease.granter = 0;
+        managers_pass_over(&control->managers, control->now_ns + 2 * config->lease_ms * NS_PER_MS);
+    }
     leave_cm(control, control->now_ns < silent_ns ? "cm_grants_nothing" : "cm_silent",
              ROWAN_ETIMEDOUT);
 }
@@ -334,6 +344,9 @@ static void apply_failure(struct control *control, uint32_t tag, const Rowan__Fa
 {
     int error = failure->error < 0 ? failure->error : ROWAN_EREFUSED;
     if (error == ROWAN_ENOTLEADING) {
+        const struct cluster_config *known = control_config_known(control);
+        if (known && control->lease.granter == control->managers.current + 1)
+            control->lease.left_term = known->term;
         fabric_conn_close(control->cm_conn);
         leave_cm(control, "cm_not_leading", error);
         return;

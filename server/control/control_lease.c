@@ -11,7 +11,9 @@
  *      one this server is not present from the moment that it knows of that configuration.
  *  J3  What was granted before holds until its end: a new manager waits for that.
  *  J9  A member that had no grant for six leases at one manager goes on to the next, whatever it hears there; one that was just
- *      named has before that what it may need. There it says how long it has been without (cm/claim.h).
+ *      named has before that what it may need. A connection to it that broke, or was silent, begins no new count. At the next
+ *      manager it says how long it has been without a grant (cm/claim.h). As that may make another one lead, it goes round among
+ *      the others for two leases before it comes back.
  *  J10 Who was not granted one asks again soon: a new manager, and one that waited for a member, needs a sign of everybody,
  *      brought back, before it grants anybody any.
  *  J8  A server that is asked to stop serves on until its last lease is over, if it has one, and renews it no more. Then it says
@@ -143,9 +145,12 @@ void control_lease_poll(struct control *control, uint64_t *wake_ns)
         return;
     if (!config)
         return;
-    if (config->manager != control->lease.named) {
-        control->lease.named = config->manager;
-        control->lease.named_ns = control->now_ns;
+    struct lease *lease = &control->lease;
+    if (config->manager != lease->named || (lease->left_term && config->term > lease->left_term)) {
+        lease->named =
+            config->manager; /* or it is named again, and we did not hear of the one between */
+        lease->named_ns = control->now_ns;
+        lease->left_term = 0;
     }
     const bool has_leases = config->lease_ms > 0;
     if (has_leases == (granted_until_ns(control) == UINT64_MAX))
@@ -174,9 +179,14 @@ uint64_t control_lease_patience_ns(const struct control *control)
     if (!config || !config->lease_ms || control->lease.leaves_ns)
         return WAKE_NEVER;
     const uint64_t lease_ns = lease_length_ns(config);
-    return MANAGERS_LEASES * lease_ns +
-           clock_latest(clock_latest(control->cm_begun_ns, control->lease.grant_ns),
-                        control->lease.named_ns + managers_takeover_ns(lease_ns));
+    const struct lease *lease = &control->lease;
+    const uint64_t here_ns =
+        lease->granter == control->managers.current + 1 ? 0 : control->cm_begun_ns;
+    const uint64_t least_ns = control->cm_begun_ns + lease_ns; /* what an answer may take */
+    return clock_latest(least_ns,
+                        MANAGERS_LEASES * lease_ns +
+                            clock_latest(clock_latest(here_ns, lease->grant_ns),
+                                         lease->named_ns + managers_takeover_ns(lease_ns)));
 }
 
 uint64_t control_lease_left_ms(const struct control *control)
@@ -204,6 +214,7 @@ void control_lease_is(struct control *control, uint32_t tag, const Rowan__LeaseI
     if (!is->granted || lease->leaves_ns || lease->tag - tag >= LEASE_RENEWALS)
         return;
     lease->grant_ns = control->now_ns;
+    lease->granter = control->managers.current + 1;
     const uint64_t granted_ns = lease->sent_ns[tag % LEASE_RENEWALS] +
                                 lease_length_ns(config) / LEASE_PARTS * LEASE_PARTS_HERE;
     if (granted_ns > granted_until_ns(control))

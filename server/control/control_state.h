@@ -36,6 +36,7 @@ struct control_link {
     struct login *login;          /* NULL: nobody has tried to log in */
     bool peer;                    /* of a server: to be told about space */
     uint32_t server, worker;      /* whose, if it is a peer's */
+    uint8_t code[MAC_BYTES];      /* it has shown last (ProofAgain); zeros: none */
     bool space_sent;              /* the peer was told what our PM still takes */
     enum server_space sent_space; /* what it was told */
     bool sent_full;
@@ -67,7 +68,11 @@ struct lease {
     uint64_t since_ns; /* that is so */
     uint64_t named,
         named_ns; /* the manager that the newest configuration names, and since when that is known */
+    uint64_t
+        left_term; /* the newest one that was known when the granter said that it does not lead; 0: it did not */
     uint64_t grant_ns; /* when the last grant came */
+    uint32_t
+        granter; /* and from which of `managers`: their number from 1 on; 0: that was left, for it granted no more */
 };
 
 /* As of the last report. */
@@ -190,6 +195,8 @@ struct control {
     struct control_load load;
 
     /* control_stored.c */
+    bool told_off;        /* the log has said that logins are not required */
+    bool stored_open;     /* the configuration that the PM keeps requires no logins */
     uint64_t stored_term; /* of the configuration that the PM keeps, durably; 0: it keeps none */
     bool storing;         /* a later one is under way */
     struct store_config_write stored_write;
@@ -414,8 +421,9 @@ int control_trace_send(const struct control *control, const struct query *query)
 
 /* --- control_query.c --- */
 
-/* Those end that a server has made without the cluster's secret, when nobody asked for it. */
-void control_leave_peers(struct control *control);
+/* Logins are required: the connections end of who has not logged in, and is no guest already; and those that a server has made
+ * without the cluster's secret, when nobody asked for it. */
+void control_leave_guests(struct control *control);
 /* --- control_memory.c --- */
 
 void control_memory_poll(struct control *control, uint64_t *wake_ns);

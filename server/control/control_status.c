@@ -32,6 +32,18 @@ static void fill_shard_status(const struct shard_state *shard, bool keys, Rowan_
     row->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
 }
 
+static void fill_ended(struct control *control, Rowan__ServerStatus *status)
+{
+    for (uint32_t i = 0; i <= control->options->workers; i++) {
+        const struct fabric_endpoint *endpoint = i < control->options->workers
+                                                     ? worker_endpoint(control->workers[i])
+                                                     : control->endpoint;
+        status->ended_unread += counter_get(&endpoint->ended.unread);
+        status->ended_guests += counter_get(&endpoint->ended.guests);
+        status->ended_crowded += counter_get(&endpoint->ended.crowded);
+    }
+}
+
 static void fill_counts(struct control *control, Rowan__ServerStatus *status)
 {
     for (uint32_t i = 0; i < control->options->workers; i++) {
@@ -141,6 +153,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     if (control->recover)
         recover_progress(control->recover, &status->start_scanned, &status->start_segments);
     server_wear_report(common->wear, status);
+    fill_ended(control, status);
     if (!control->shards)
         return;
     status->term = control->config->term;
@@ -198,6 +211,7 @@ void control_status_send(struct control *control, struct control_link *link, uin
 #define OWNED    "Segments in use, by what they hold."
 #define SHARDS   "Shards of which this server holds a replica, by its part."
 #define REFUSED  "What was refused for want of a login or of a right."
+#define ENDED    "Connections that were ended for the sake of others."
 #define STARTS   "While the server starts: segments that it scans, and of these, how many are done."
 
 #define REQUEST_BYTES                                                                              \
@@ -274,6 +288,10 @@ static const struct metric status_metrics[] = {
     COUNTER("rowan_memory_refused_total",
             "Requests for memory that the system refused this process.", memory_refused),
     ROW("rowan_refused_total", REFUSED, "what=\"request\"", METRIC_COUNTER, refused_requests, 0),
+    ROW("rowan_connections_ended_total", ENDED, "why=\"unread\"", METRIC_COUNTER, ended_unread, 0),
+    ROW("rowan_connections_ended_total", ENDED, "why=\"guest\"", METRIC_COUNTER, ended_guests, 0),
+    ROW("rowan_connections_ended_total", ENDED, "why=\"crowded\"", METRIC_COUNTER, ended_crowded,
+        0),
     ROW("rowan_unknown_messages_total",
         "Messages between this server and a manager that one of them did not know.", "",
         METRIC_COUNTER, unknown_messages, 0),

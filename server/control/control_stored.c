@@ -13,12 +13,17 @@
 
 void control_stored_read(struct control *control)
 {
+    struct cluster_config *config;
     struct store_config stored;
     const int error = store_config_read(control->common->pm, &stored);
     if (!error) {
         control->stored_term = stored.term;
         log_event(LOG_INFO, "stored_configuration", "term=%lu bytes=%u", stored.term,
                   stored.byte_count);
+        if (cluster_decode(stored.bytes, stored.byte_count, &config) == 0) {
+            control->stored_open = !(config->users && config->users->required);
+            cluster_release(config);
+        }
     } else if (error != ROWAN_ENOTFOUND) {
         log_event(LOG_WARN, "stored_configuration_damaged", "error=%s", error_name(error));
     }

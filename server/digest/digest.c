@@ -45,7 +45,7 @@
 
 /* --- applying --- */
 
-/* Inlined, as it is most of the digest of an entry. D10: the lowest version is *open. */
+/* Inlined, as it is most of the digest of an entry. D10: *open is the lowest version. */
 static inline __attribute__((always_inline)) int apply_and_keep(struct digest *digest,
                                                                 struct shard_state *shard,
                                                                 const struct apply_entry *entry,
@@ -58,7 +58,7 @@ static inline __attribute__((always_inline)) int apply_and_keep(struct digest *d
     /* What the prefix has forgotten may be there twice. */
     if (is_new || !prefix_has(&shard->prefix, entry->version))
         suffix_append(&shard->suffix, apply_item(entry));
-    if (is_new && entry->version - 1 < *open - 1) /* 0: none */
+    if (is_new && entry->version < *open)
         *open = entry->version;
     counter_add(&digest->entries, (unsigned)is_new);
     work_add(&shard->work, WORK_APPLY);
@@ -120,7 +120,7 @@ void digest_settle(struct digest *digest, struct shard_state *shard)
         (void)pm_fence_start(digest->common->pm);
     digest->copied = false;
     uint64_t upto = shard->prefix.upto;
-    upto = shard->open_landed && shard->open_landed <= upto ? shard->open_landed - 1 : upto;
+    upto = shard->open_landed <= upto ? shard->open_landed - 1 : upto;
     shard_settle(shard, upto); /* D10 */
     digest_tail_settled(shard);
     const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
@@ -145,7 +145,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
     const uint64_t here = atomic_load_explicit(&shard->version, memory_order_relaxed);
     const uint64_t closed = atomic_load_explicit(&shard->closed, memory_order_relaxed);
     const bool begins = start > closed && here <= closed && shard->met <= closed && /* D9 */
-                        !shard->open_landed;
+                        shard->open_landed == SHARD_NONE_LANDED;
     if (begins)
         shard_close(shard, start);
     if (start > here)
@@ -242,7 +242,7 @@ void digest_close_segment(struct digest *digest, uint64_t left)
     for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next) {
         if (left && shard->landed_in <= left)
             shard->landed_in = 0;
-        shard->open_landed = 0;
+        shard->open_landed = SHARD_NONE_LANDED;
         const uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
         shard_close(shard, version > shard->met ? version : shard->met);
         digest_settle(digest, shard);
@@ -259,7 +259,7 @@ void digest_log_closes(void *context)
     struct digest *digest = context;
     bool scanned = false;
     for (struct shard_state *shard = digest->owned.first; shard; shard = shard->owned_link.next)
-        scanned |= shard->open_landed != 0;
+        scanned |= shard->open_landed != SHARD_NONE_LANDED;
     if (!scanned) {
         digest_close_segment(digest, 0);
         return;

@@ -53,7 +53,7 @@ static void detach(struct digest *digest, struct shard_state *shard)
     atomic_store_explicit(&shard->landed, version > shard->met ? version : shard->met,
                           memory_order_relaxed);
     shard->landed_in = digest->current ? digest->current->number : 0;
-    shard->open_landed = 0;
+    shard->open_landed = SHARD_NONE_LANDED;
     if (digest->kept_from)
         digest_log_closes(digest); /* D10 */
     if (command_push(&digest->role.outbox,

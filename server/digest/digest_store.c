@@ -3,7 +3,8 @@
  *
  * Invariants:
  *  E1  A message whose epoch is not the shard's any more is dropped, and so is an entry that nobody can have asked for: of
- *      the present epoch what no commit version covers, of another shard, not whole (D1).
+ *      the present epoch what no commit version covers, of another shard, not whole (D1), of before the first epoch. But data
+ *      that may be incomplete may lack what a filling brought: of those any epoch is asked for.
  *  E2  What is here already is not stored again: messages that come late, or again after a break, fill no segments, even
  *      if the contiguous prefix has forgotten what they bring (prefix.h). So messages for one shard are taken one after
  *      the other.
@@ -55,8 +56,9 @@ static bool is_expected(const struct shard_state *shard, const struct entry_head
     /* Of what its primary shows, any may be of the present epoch, and not told to be committed yet. */
     if (shard->filling)
         return (is_object || header->type == ENTRY_RECORD) && epoch <= shard->epoch;
-    return is_object && epoch >= shard->first_epoch &&
-           (epoch < shard->epoch || header->version <= commit_of(shard));
+    const bool is_known = epoch >= shard->first_epoch ||
+                          atomic_load_explicit(&shard->possibly_incomplete, memory_order_relaxed);
+    return is_object && is_known && (epoch < shard->epoch || header->version <= commit_of(shard));
 }
 
 /* The version that the index shows of the key of the entry whose first block is this; 0: none. Where blocks part the key,

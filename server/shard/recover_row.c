@@ -26,7 +26,8 @@ static int first_epoch(const struct recover_options *options, const struct repli
     return 0;
 }
 
-/* R6 (recover.c). A row that speaks of an epoch which is not over yet tells nothing. */
+/* R6 (recover.c). A row that speaks of an epoch which is not over yet tells nothing. Of data that may be incomplete what
+ * came by a filling, in front of the first epoch, may be gone, too: nothing of any epoch is settled. */
 int recover_row_read(const struct recover_options *options, const struct shard *shard,
                      struct replica_row *row)
 {
@@ -42,9 +43,10 @@ int recover_row_read(const struct recover_options *options, const struct shard *
     int error = first_epoch(options, &found, shard, &first);
     if (error)
         return error;
-    const uint64_t start = version_make(first, 0);
-    const bool counts = found.state == REPLICA_FULL && !recover_is_incomplete(options, shard->id) &&
-                        version_epoch(found.settled) < shard->epoch;
+    const bool incomplete = recover_is_incomplete(options, shard->id);
+    const uint64_t start = version_make(incomplete ? 1 : first, 0);
+    const bool counts =
+        found.state == REPLICA_FULL && !incomplete && version_epoch(found.settled) < shard->epoch;
     *row = (struct replica_row){.first_epoch = first,
                                 .first_allocation =
                                     found.state == REPLICA_FULL ? found.first_allocation : 0,

@@ -27,6 +27,7 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     atomic_init(&shard->settled, version_make(1, 0));
     atomic_init(&shard->closed, version_make(description->epoch, 0));
     atomic_init(&shard->exposed, UINT64_MAX);
+    shard->open_landed = SHARD_NONE_LANDED;
     int error = work_init(&shard->work, description->first_slot, description->last_slot);
     if (!error)
         error = index_create(pm, format, &shard->index);

@@ -22,7 +22,8 @@ struct write_op;
 struct shard_state;
 struct split;
 
-#define SHARD_NO_ID UINT16_MAX
+#define SHARD_NO_ID       UINT16_MAX
+#define SHARD_NONE_LANDED UINT64_MAX
 
 /* Lists of shards, and of writes (list.h). */
 struct shard_link {
@@ -128,8 +129,8 @@ struct shard_state {
     struct shard_link releasing_link; /* likewise, of those that it is to return */
     uint64_t release_ticket;
     uint64_t met; /* the highest version of which a block lies here that may not be applied yet */
-    uint64_t
-        open_landed; /* the lowest version that arrived first in the segment that is scanned; 0: none */
+    uint64_t open_landed; /* the lowest version that arrived first in the segment that is scanned;
+                            or SHARD_NONE_LANDED */
 
     /* Backup only: a long entry that comes by message. */
     struct incoming incoming;

@@ -59,6 +59,20 @@ static struct shard_state *child_of(const struct split_owner *owner, const uint8
     return owner->children[slot < low->first_slot || slot >= low->first_slot + low->slot_count];
 }
 
+/* split-4. Of a backup whose data may be incomplete no version is settled, however old: the child's suffix names the copy (D7). */
+static int apply(struct shard_state *child, const struct apply_entry *entry)
+{
+    const bool named = !child->primary && entry->version > child->suffix.above;
+    int error = named ? suffix_reserve(&child->suffix) : 0;
+    if (!error)
+        error = apply_entry(child, entry);
+    if (error < 0)
+        return error;
+    if (named)
+        suffix_append(&child->suffix, apply_item(entry));
+    return 0;
+}
+
 /* split-2, split-3 */
 static int copy(const struct split_owner *owner, struct shard_state *child, uint64_t from,
                 const struct entry_header *header, struct apply_entry *entry)
@@ -78,8 +92,7 @@ static int copy(const struct split_owner *owner, struct shard_state *child, uint
     }
     owner->parent->splitting->copied++;
     entry->client_id = entry->operation = 0;
-    const int applied = apply_entry(child, entry); /* split-4 */
-    return applied < 0 ? applied : 0;
+    return apply(child, entry);
 }
 
 /* split-2, of what the child's index has. What is damaged is found, too, if its tag fits (index_find): its version means nothing then. */

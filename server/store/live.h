@@ -21,6 +21,7 @@ struct live {
     const struct pm *pm;
     uint64_t start; /* of the segments in the map */
     struct entry_format format;
+    uint32_t one_block;      /* bytes of key and value that an entry of one block has at most */
     _Atomic uint64_t *words; /* by segment: items, then strides of 64 B above LIVE_NO_STRIDES */
     _Atomic uint32_t *tombstones; /* by segment: of the items, those that lead to one */
 };
@@ -37,7 +38,7 @@ static inline uint32_t live_entry_bytes(const struct live *live, uint64_t offset
     memcpy(&lengths, (const uint8_t *)pm_at(live->pm, offset) + ENTRY_LENGTHS_AT, sizeof lengths);
     const uint32_t key_bytes = lengths & ENTRY_KEY_MASK, value_bytes = lengths >> ENTRY_KEY_BITS;
     const uint32_t payload = key_bytes + value_bytes; /* of 11 and 21 bits */
-    if (payload <= live->format.block_limit - ENTRY_HEADER_BYTES)
+    if (payload <= live->one_block)
         return entry_padded(ENTRY_HEADER_BYTES + payload);
     if (key_bytes > ENTRY_MAX_KEY_BYTES || value_bytes > ENTRY_MAX_VALUE_BYTES)
         return ENTRY_ALIGN;

@@ -134,6 +134,7 @@ int store_open(struct pm *pm, const struct store_identity *identity, struct stor
         (struct live){.pm = pm,
                       .start = store->at.segments,
                       .format = identity->format,
+                      .one_block = identity->format.block_limit - ENTRY_HEADER_BYTES,
                       .words = calloc(block.segments, sizeof *store->live.words),
                       .tombstones = calloc(block.segments, sizeof *store->live.tombstones)};
     if (!store->live.words || !store->live.tombstones) {

@@ -19,6 +19,10 @@
  *      its look at the data, and another server may lead the shard by now. Without a lease what was put together in this
  *      poll is dropped with its connections, and the clients ask again; nothing is looked at for a request that comes
  *      when the lease is over. What goes to backups needs no lease.
+ *  W17 Over shm a client may change its request at any time. The header that is checked is a copy (proto/message.c). So is the key
+ *      of a write, or the index would have it by another key than the log and the backups; of a client that may not do everything,
+ *      which its user's prefix is held against; and of a request that is held, which is judged anew each time. Of a value nothing is
+ *      judged.
  */
 #include "server/worker/worker.h"
 
@@ -26,6 +30,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/copy.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/base/list.h"
@@ -46,9 +51,21 @@
 
 /* --- events --- */
 
-/* W14. Not inline: what is rare keeps out of the way of the rest. */
+/* W17. Not inline: gets keep out of its way. */
+static __attribute__((noinline)) void own_key(struct worker *worker, struct request *request)
+{
+    const bool taken = request >= worker->taken && request < worker->taken + WORKER_EVENTS;
+    uint8_t *place = taken ? worker->taken_keys[request - worker->taken] : worker->held_key;
+    const uint32_t bytes = request->header.key_bytes;
+    copy_short(place, request->value - bytes, bytes);
+    request->key = place;
+    request->hash = index_hash(place, bytes);
+}
+
+/* W14, W17. Not inline: what is rare keeps out of the way of the rest. */
 static __attribute__((noinline)) void limit(struct worker *worker, struct request *request)
 {
+    own_key(worker, request);
     const int error = worker_client_allow(worker, request->client, request);
     if (!error)
         return;
@@ -93,12 +110,18 @@ static void client_message(struct worker *worker, struct client_link *client,
     request->message = event->message;
     request->refused = false;
     request->arrived_ns = worker_trace_choose(worker, now_ns);
+    if (worker->shares_messages && request->header.type != MESSAGE_GET) { /* W17 */
+        uint8_t *place = worker->taken_keys[request - worker->taken];
+        copy_short(place, request->key, request->header.key_bytes);
+        request->key = place;
+    }
     request->hash = index_hash(request->key, request->header.key_bytes);
     resolve(worker, request);
     request->bucket = request->shard ? index_prefetch(request->shard->index, request->hash) : NULL;
 }
 
-static void peer_message(struct worker *worker, struct worker_peer *peer,
+/* False: it is no message of a peer, which has lost its connection for it. */
+static bool peer_message(struct worker *worker, struct worker_peer *peer,
                          const struct fabric_event *event, uint64_t now_ns)
 {
     Rowan__ControlMessage *message;
@@ -108,7 +131,10 @@ static void peer_message(struct worker *worker, struct worker_peer *peer,
     if (error) {
         log_event(LOG_WARN, "peer_garbage", "worker=%u server=%u error=%s", worker->number,
                   peer->server, error_name(error));
-        return;
+        if (error != ROWAN_EFORMAT) /* there is no memory to read it: it is asked for again */
+            return true;
+        worker_peer_break(worker, peer, error, now_ns);
+        return false;
     }
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS) {
         const Rowan__SpaceIs *is = message->space_is;
@@ -122,6 +148,13 @@ static void peer_message(struct worker *worker, struct worker_peer *peer,
              !worker_fill_answered(worker, peer, tag, message, now_ns))
         worker_reconcile_message(worker, peer, tag, message, now_ns);
     control_free(message);
+    return true;
+}
+
+static void peer_ended(struct worker *worker, struct worker_peer *peer)
+{
+    worker_reconcile_peer_down(worker, peer);
+    worker_fill_peer_down(worker, peer);
 }
 
 static void peer_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
@@ -132,11 +165,11 @@ static void peer_event(struct worker *worker, const struct fabric_event *event, 
         worker_write_resend(worker, (uint32_t)(peer - worker->peers));
         break;
     case PEER_DOWN:
-        worker_reconcile_peer_down(worker, peer);
-        worker_fill_peer_down(worker, peer);
+        peer_ended(worker, peer);
         break;
     case PEER_MESSAGE:
-        peer_message(worker, peer, event, now_ns);
+        if (!peer_message(worker, peer, event, now_ns))
+            peer_ended(worker, peer);
         break;
     case PEER_NO_NEWS:
         break;
@@ -152,7 +185,7 @@ static void handle_event(struct worker *worker, const struct fabric_event *event
     }
     const enum link_kind *kind = event->conn->user;
     if (!kind)
-        return; /* no memory for it: closed when it was accepted */
+        return; /* closed: there was no memory for it when it was accepted, or it brought garbage */
     struct client_link *client = event->conn->user;
     if (*kind == LINK_PEER) {
         peer_event(worker, event, now_ns);
@@ -209,9 +242,11 @@ static bool serve_in_turn(struct worker *worker, struct request *request)
 }
 
 /* Keeps a request whose answer found no room; but no buffer that others need for a client that does
- * not read. */
+ * not read, and nothing of a guest. */
 static void keep(struct worker *worker, struct request *request)
 {
+    if (request->client->conn && request->client->conn->guest)
+        worker_client_mark(worker, request->client);
     if (request_is_large(&request->header)) {
         worker_release(request->client, request->message);
         request->refused = true;
@@ -266,6 +301,7 @@ static bool serve_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns
         struct client_link *client = request->client;
         bool tries = may_try(worker, client, &all);
         if (tries && !request->refused) {
+            own_key(worker, request);
             resolve(worker, request);
             request->hint = (struct index_hint){0};
         }
@@ -306,6 +342,7 @@ static void adopt_config(struct worker *worker, struct cluster_config *config)
     struct cluster_config *before = worker->config;
     worker->config = config;
     worker_client_users(worker);
+    fabric_endpoint_guests(worker->endpoint, config->users && config->users->required);
     worker_epoch_adopt(worker, before);
     cluster_release(before);
 }
@@ -489,6 +526,7 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     if (error)
         goto fail_role;
     fabric_endpoint_admit(worker->endpoint, admit, worker);
+    worker->shares_messages = fabric_caps(common->fabric)->shares_messages;
     reclaim_join(&common->reclaim, &worker->reclaim);
     *out = worker;
     return 0;

@@ -5,13 +5,15 @@
  *      request on it is taken. So nothing that was sent on the older one begins after a retry on the
  *      newer one.
  *  W9  A request carries the client id of its connection's handshake; 0 means that no retry will be
- *      told from a new write, and has no records.
+ *      told from a new write, and has no records. Sessions that only read have 0, and send no writes.
  *  W10 A client that has records in a shard of this worker has an entry in `known`, so that it is
  *      forgotten when it has had no connection for CLIENTS_KEEP_NS.
  *  W15 Where logins are required a client has its entry, and ends an older connection, once it has logged in as the user to whom
  *      a manager gave its id: it shows the ticket (login.h). Before that none of its requests is taken (W16).
  *  W16 What a client may do is what the newest configuration that the worker has says of the user who has logged in on its
  *      connection: `user` and `limited` are set anew with each that has other users.
+ *  W18 A client is a guest (F13) while logins are required and it has not logged in. Whom a newer configuration makes one loses
+ *      its connection.
  */
 #include "server/worker/worker_client.h"
 
@@ -145,14 +147,17 @@ void worker_client_control(struct worker *worker, struct client_link *client,
     if (!error) {
         const struct login_book book = {
             .users = worker->users,
-            .cover = worker->config ? worker->config->secret : NULL,
+            .cover = worker->config ? cluster_cover(worker->config) : NULL,
             .client = client->id,
+            .ticket_key = worker->config ? cluster_ticket_key(worker->config, client->id) : NULL,
         };
         step = login_take(&client->login, &book, client->conn, tag, message, &error);
         control_free(message);
     }
     if (step == LOGIN_DONE) {
         set_limits(worker, client);
+        if (client->user) /* W18 */
+            fabric_conn_trust(client->conn);
         enter(worker, client);
     } else if (step != LOGIN_GOES_ON)
         refuse(worker, client, error ? error : ROWAN_EFORMAT);
@@ -164,9 +169,12 @@ void worker_client_users(struct worker *worker)
         return;
     users_release(worker->users);
     worker->users = users_hold(worker->config->users);
+    const bool required = worker->users && worker->users->required;
     for (struct client_link *client = worker->clients.first; client; client = client->all.next) {
         set_limits(worker, client);
-        if (client->login && client->login->done && !client->user)
+        const bool was_in =
+            required ? client->conn && !client->conn->guest : client->login && client->login->done;
+        if (was_in && !client->user) /* W18 */
             worker_client_mark(worker, client);
         else if (!client->closing)
             enter(worker, client);

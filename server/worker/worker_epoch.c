@@ -106,8 +106,8 @@ void worker_epoch_adopt(struct worker *worker, const struct cluster_config *befo
         if (!shard || shard->epoch == row->epoch)
             continue;
         worker->changing += shard->next_epoch == 0;
+        shard->ending = shard->ending && shard->next_epoch == row->epoch; /* it is committed */
         shard->next_epoch = row->epoch;
-        shard->ending = false;
         leave_out(worker, shard, row);
         worker_reconcile_abort(worker, shard);
         if (!shard->deposed &&

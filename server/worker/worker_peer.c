@@ -61,6 +61,18 @@ static struct worker_peer *open_peer(struct worker *worker)
     return peer ? peer : &worker->peers[worker->peer_count++];
 }
 
+/* What is not sent costs the connection, when the former secret counts no longer, and it is made anew. */
+static void show_again(const struct worker_peer *peer)
+{
+    uint8_t code[MAC_BYTES];
+    Rowan__ProofAgain body = ROWAN__PROOF_AGAIN__INIT;
+    if (!peer->connected || !peer->conn->endpoint->has_former ||
+        !fabric_proof_again(peer->conn, code))
+        return;
+    body.code = control_bytes(code, sizeof code);
+    (void)control_message_send(peer->conn, 0, &CONTROL_MESSAGE(PROOF_AGAIN, proof_again, &body));
+}
+
 void worker_peer_configure(struct worker *worker)
 {
     const struct cluster_config *config = worker->config;
@@ -71,9 +83,11 @@ void worker_peer_configure(struct worker *worker)
                                                        .id = worker->common->server,
                                                        .role = worker->number,
                                                        .kind = FABRIC_SERVER});
-    fabric_endpoint_secret(worker->endpoint, config->secret,
+    fabric_endpoint_secret(worker->endpoint, cluster_proof(config), cluster_former_proof(config),
                            config->users && config->users->required);
     leave_out(worker);
+    for (uint32_t i = 0; i < worker->peer_count; i++)
+        show_again(&worker->peers[i]);
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct member *member = &config->members[i];
         if (member->server == worker->common->server || find_peer(worker, member->server))
@@ -237,6 +251,13 @@ static int unfit(const struct worker_peer *peer, const struct fabric_event *even
     return event->conn->has_zone ? 0 : ROWAN_EUNSUPPORTED;
 }
 
+void worker_peer_break(struct worker *worker, struct worker_peer *peer, int error, uint64_t now_ns)
+{
+    peer->conn->user = NULL; /* what else came on it is ignored */
+    fabric_conn_close(peer->conn);
+    peer_down(worker, peer, error, now_ns);
+}
+
 enum peer_news worker_peer_event(struct worker *worker, const struct fabric_event *event,
                                  uint64_t now_ns)
 {
@@ -245,16 +266,17 @@ enum peer_news worker_peer_event(struct worker *worker, const struct fabric_even
     if (event->kind == FABRIC_CONNECTED && !error) {
         log_event(LOG_INFO, "peer_connected", "worker=%u server=%u", worker->number, peer->server);
         peer->connected = true;
+        show_again(peer);
         peer->owed = (struct load){0}; /* what is sent again is counted again */
         peer->settled_next = 0;
         worker->settled_owed = true;
         return PEER_UP;
     }
-    if (event->kind == FABRIC_CONNECTED || event->kind == FABRIC_CLOSED) {
-        if (event->kind == FABRIC_CONNECTED) {
-            event->conn->user = NULL; /* what else came on it is ignored */
-            fabric_conn_close(event->conn);
-        }
+    if (event->kind == FABRIC_CONNECTED) {
+        worker_peer_break(worker, peer, error, now_ns);
+        return PEER_DOWN;
+    }
+    if (event->kind == FABRIC_CLOSED) {
         peer_down(worker, peer, error, now_ns);
         return PEER_DOWN;
     }

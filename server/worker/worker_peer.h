@@ -26,6 +26,9 @@ enum peer_news {
     PEER_MESSAGE, /* the event's, to be released */
 };
 
+/* It is of no use: its connection is closed, and made anew a while later. For the caller it is PEER_DOWN. */
+void worker_peer_break(struct worker *worker, struct worker_peer *peer, int error, uint64_t now_ns);
+
 /* `event->conn->user` is the peer. */
 enum peer_news worker_peer_event(struct worker *worker, const struct fabric_event *event,
                                  uint64_t now_ns);

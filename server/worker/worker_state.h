@@ -26,7 +26,8 @@
 #include "server/worker/write_op.h"
 
 enum {
-    WORKER_EVENTS = 128, /* requests taken in one poll */
+    WORKER_EVENTS = 128,                           /* requests taken in one poll */
+    WORKER_KEY_PLACE = MESSAGE_MAX_KEY_BYTES + 64, /* so that the caches hold many of them */
     WORKER_SAMPLE = 16,
     WORKER_TRACES = 16,     /* writes that are followed at a time */
     WORKER_HELD = 16384,    /* requests whose answer found no room: more than one connection's */
@@ -247,7 +248,8 @@ struct request {
     const struct index_bucket *bucket; /* index_prefetch; NULL: not looked at */
     struct index_hint hint;
     uint64_t message;
-    const uint8_t *key, *value;
+    const uint8_t *key; /* W17: of a client that may not do everything, in memory of the worker */
+    const uint8_t *value;
     struct message_request header;
 };
 
@@ -284,11 +286,14 @@ struct worker {
     struct client_link *closing;
     struct users *users;  /* as the configuration has them, one reference; NULL: none */
     struct clients known; /* by their ids, connected or not */
-    struct request taken[WORKER_EVENTS]; /* in this poll */
+    struct request taken[WORKER_EVENTS];                 /* in this poll */
+    uint8_t taken_keys[WORKER_EVENTS][WORKER_KEY_PLACE]; /* W17 */
+    bool shares_messages;
     uint32_t taken_count;
     uint32_t sample_in, sample_random;                /* requests until one is sampled (work.h) */
     struct request held[WORKER_HELD + WORKER_EVENTS]; /* until there is room for their answers */
     uint32_t held_count;
+    uint8_t held_key[MESSAGE_MAX_KEY_BYTES]; /* of the one that is tried */
 
     struct write_table ops;
     struct write_op *replying[WRITE_OP_TABLE_SIZE]; /* WRITE_OP_REPLYING, oldest first */

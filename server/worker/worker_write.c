@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/copy.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/base/list.h"
@@ -238,13 +239,13 @@ static void start(struct worker *worker, struct write_op *op, struct shard_state
         finish(worker, op, status, version);
 }
 
-/* The op waits; it keeps the request's message. */
-static void hold(struct write_op *op, const struct request *request)
+/* The op waits; it keeps the request's message, and a key of its own. */
+static void hold(const struct worker *worker, struct write_op *op, const struct request *request)
 {
     op->hint = (struct index_hint){0};
     op->message = request->message;
     op->request = request->header;
-    op->key = request->key;
+    copy_short(write_op_key(&worker->ops, op), request->key, request->header.key_bytes);
     op->value = request->value;
 }
 
@@ -262,7 +263,7 @@ static void start_waiting(struct worker *worker, uint64_t hash)
         if (status)
             finish(worker, op, status, 0);
         else
-            start(worker, op, shard, &op->request, op->key, op->value);
+            start(worker, op, shard, &op->request, write_op_key(&worker->ops, op), op->value);
         worker_release(client, message);
     }
 }
@@ -296,7 +297,7 @@ static bool take_over(struct worker *worker, const struct request *request)
         client = op->client;
         worker->large_waiting -= request_is_large(&op->request);
         worker->large_waiting += request_is_large(header);
-        hold(op, request);
+        hold(worker, op, request);
     }
     write_op_take_over(op, request->client, header->tag);
     worker_release(client, message);
@@ -338,7 +339,7 @@ static void keep_waiting(struct worker *worker, struct write_op *op, const struc
         return;
     }
     worker->large_waiting += large;
-    hold(op, request);
+    hold(worker, op, request);
 }
 
 bool worker_write(struct worker *worker, struct request *request)

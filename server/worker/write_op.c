@@ -10,9 +10,12 @@
 
 int write_table_init(struct write_table *table)
 {
-    *table = (struct write_table){.ops = calloc(WRITE_OP_TABLE_SIZE, sizeof(struct write_op))};
-    if (!table->ops)
+    *table = (struct write_table){.ops = calloc(WRITE_OP_TABLE_SIZE, sizeof(struct write_op)),
+                                  .keys = calloc(WRITE_OP_TABLE_SIZE, sizeof table->keys[0])};
+    if (!table->ops || !table->keys) {
+        write_table_fini(table);
         return ROWAN_ENOMEM;
+    }
     for (uint32_t i = WRITE_OP_TABLE_SIZE; i-- > 0;) {
         table->ops[i].bucket.next = table->free;
         table->free = &table->ops[i];
@@ -23,7 +26,9 @@ int write_table_init(struct write_table *table)
 void write_table_fini(struct write_table *table)
 {
     free(table->ops);
+    free(table->keys);
     table->ops = NULL;
+    table->keys = NULL;
 }
 
 static void link_client(struct write_op *op, struct client_link *client)

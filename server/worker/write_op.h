@@ -43,10 +43,10 @@ struct write_op {
     uint32_t client_id, operation; /* client_id 0: no retry of it is told from a new write */
     uint32_t tag;
 
-    /* WRITE_OP_WAITING: the request, held in the fabric's buffer. */
+    /* WRITE_OP_WAITING: the request, held in the fabric's buffer; its key is write_op_key's. */
     uint64_t message;
     struct message_request request;
-    const uint8_t *key, *value;
+    const uint8_t *value;
 
     /* WRITE_OP_IN_FLIGHT */
     struct shard_state *shard;
@@ -89,7 +89,8 @@ struct client_link {
 
 struct write_table {
     struct write_op *ops;
-    struct write_op *free; /* linked by `bucket` */
+    uint8_t (*keys)[MESSAGE_MAX_KEY_BYTES]; /* of those that wait; of all others never touched */
+    struct write_op *free;                  /* linked by `bucket` */
     struct write_list buckets[WRITE_OP_BUCKETS];
     uint32_t used;
 };
@@ -103,6 +104,12 @@ void write_table_fini(struct write_table *table);
 struct write_op *write_op_open(struct write_table *table, uint64_t hash,
                                struct client_link *client);
 void write_op_close(struct write_table *table, struct write_op *op);
+
+/* Where the key of one that waits lies: what its client changes meanwhile does not count (worker.c, W17). */
+static inline uint8_t *write_op_key(const struct write_table *table, const struct write_op *op)
+{
+    return table->keys[op - table->ops];
+}
 
 /* write_op_forget_client: the record stays, nobody will be answered. */
 void write_op_forget_client(struct write_op *op);

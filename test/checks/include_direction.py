@@ -2,8 +2,8 @@
 """Includes point one way (design, section 2):
 
     proto <- common <- server, client, cm <- tools        server never includes cm
-    inside common: base <- reactor <- pm, coord <- fabric; entry, auth and metrics use base, cluster base, auth,
-    proto and fabric
+    inside common: base <- reactor <- pm, coord <- fabric; entry, auth and metrics use base, fabric auth and metrics, too,
+    cluster base, auth, proto and fabric
     inside server: store, index <- shard <- command.h <- role.h <- worker, digest <- clean <- control
     inside server/worker: see WORKER_LAYERS
 
@@ -30,7 +30,7 @@ COMMON = {
     "common/reactor": {"common/base"},
     "common/pm": {"common/base", "common/reactor"},
     "common/coord": {"common/base", "common/reactor"},
-    "common/fabric": {"common/base", "common/auth", "common/reactor", "common/pm"},
+    "common/fabric": {"common/base", "common/auth", "common/metrics", "common/reactor", "common/pm"},
 }
 BELOW = set(COMMON) | {"proto"}
 STORES = BELOW | {"server/store", "server/index"}

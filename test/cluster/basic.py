@@ -2,6 +2,7 @@
 """What a person types first: start, put, get, del, status, shards, stop (the issue's Show 3)."""
 
 import os
+import stat
 import sys
 
 from harness import FABRIC, Cluster, processes_naming, program, rowan_local, run, scratch, slot_of_key, tap
@@ -33,6 +34,17 @@ def start_writes_the_address_of_the_cm():
     tap.check(address.startswith(f"{FABRIC}:") and address.endswith("\n"), address)
     if FABRIC == "shm":
         tap.equal(address, f"shm:{cluster.directory}/run/cm\n")
+
+
+@tap.case
+def nobody_else_reaches_the_sockets_of_a_local_cluster():
+    tap.equal(stat.S_IMODE(os.stat(os.path.join(cluster.directory, "run")).st_mode), 0o700)
+
+
+@tap.case
+def nobody_else_opens_the_files_of_a_cluster():
+    for name in ("s1.pm", "coord/value"):
+        tap.equal(stat.S_IMODE(os.stat(os.path.join(cluster.directory, name)).st_mode), 0o600, name)
 
 
 @tap.case

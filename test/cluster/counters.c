@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "client/rowan.h"
+#include "test/lib/log_in.h"
 
 enum { SHARED = 32, TOGGLES = 32, SLOTS = SHARED + TOGGLES, KEY_BYTES = 48 };
 
@@ -204,6 +205,7 @@ int main(int argc, char **argv)
     struct rowan_options options;
     rowan_options_init(&options);
     options.directory = argv[1];
+    log_in(&options);
     options.depth = SLOTS;
     options.timeout_ms = (uint32_t)strtoul(argv[3], NULL, 10);
     pause_us = (useconds_t)strtoul(argv[4], NULL, 10);

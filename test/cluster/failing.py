@@ -25,6 +25,8 @@ def acknowledged(acked):
 class AtWork:
     """Of a cluster with leases: the work that it does while parts of it fail, and what must be true afterwards."""
 
+    tolerated = None  # the one error that clients may see
+
     @staticmethod
     def client(words):
         """The command that runs a client's command."""
@@ -56,7 +58,7 @@ class AtWork:
         tap.equal(self.load.poll(), None, "the load has ended")
         self.load.kill()
         self.load.wait()
-        self.history.finish()
+        self.history.finish(self.tolerated)
         done = run(self.client([program("rowan-ycsb"), "--dir", self.directory, "check", self.acked]), seconds=300)
         tap.equal(done.code, 0, done.both[-3000:], self.last_logs())
         done = self.rowan("verify", seconds=300)

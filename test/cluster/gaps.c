@@ -103,11 +103,11 @@ static void *watch(void *unused)
     return unused;
 }
 
-static bool input_has_ended(void)
+static bool input_has_ended(int wait_ms)
 {
     struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
     char byte;
-    return poll(&in, 1, 0) > 0 && read(STDIN_FILENO, &byte, 1) == 0;
+    return poll(&in, 1, wait_ms) > 0 && read(STDIN_FILENO, &byte, 1) == 0;
 }
 
 int main(int argc, char **argv)
@@ -131,13 +131,16 @@ int main(int argc, char **argv)
         error = ROWAN_ENOMEM;
     for (int i = 0; i < count; i++)
         keys[i] = (struct key){.name = argv[5 + i], .put_ms = now_ms()};
-    for (uint64_t told = 0; error >= 0 && !input_has_ended();) {
+    for (uint64_t told = 0; error >= 0;) {
         const uint64_t now = now_ms();
         post_due(rowan, now);
         if (now - told >= TELL_MS) {
             tell_progress(now);
             told = now;
         }
+        const bool waits = rowan_outstanding(rowan) > 0;
+        if (input_has_ended(waits ? 0 : POLL_MS))
+            break;
         error = rowan_poll(rowan, NULL, 0, POLL_MS);
     }
     if (error < 0)

@@ -230,6 +230,9 @@ class Cluster:
         done = rowan_local("stop", "--dir", self.directory)
         tap.equal(done.code, 0, "rowan-local stop:", done.both)
         tap.check("was killed" not in done.err, done.err)
+        self.no_sanitizer_reports()
+
+    def no_sanitizer_reports(self):
         for name, text in self.logs().items():
             for mark in SANITIZER_MARKS:
                 at = text.find(mark)

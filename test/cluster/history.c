@@ -29,6 +29,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/random.h"
+#include "test/lib/log_in.h"
 #include "test/sim/linear.h"
 
 /* Key, client, kind, outcome, called and answered in ns, value, version, expected. */
@@ -233,6 +234,7 @@ static int start(struct client *client, uint32_t index, const char *directory, u
     struct rowan_options options;
     rowan_options_init(&options);
     options.directory = directory;
+    log_in(&options);
     options.depth = keys;
     options.timeout_ms = timeout_ms;
     client->index = first_client + index;

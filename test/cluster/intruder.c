@@ -3,7 +3,10 @@
  *
  *   connect ADDRESS INDEX client|server ID INCARNATION CLUSTER ROLE   "connected SERVER INCARNATION CLUSTER", or "refused ERROR"
  *   login N USER FILE     "in", or "out ERROR"; with the ticket of the last `id`
- *   id N                  of a manager's connection: "id NUMBER"
+ *   secret HEX            shows it, as servers do, from now on: "ok"
+ *   ticket HEX ID USER    makes one with that key, as if the last `id` had: "ok"
+ *   id N                  of a manager's connection: "id NUMBER", 0 if it gets none
+ *   ids N COUNT           until it gets none, at most so many: their number
  *   ask N                 GetStatus: "answered", or "failed ERROR"
  *   set N                 SetSetting log-level=debug: likewise
  *   ended N               waits for the end of a connection: "ended", after 20 s "open"
@@ -133,21 +136,31 @@ static void do_login(struct link *link, const char *user, const char *path)
     login_secret_fini(&secret);
 }
 
-static void do_id(struct link *link)
+/* 0: none. */
+static uint32_t new_id(struct link *link)
 {
     Rowan__NewClientId ask = ROWAN__NEW_CLIENT_ID__INIT;
     (void)control_message_send(link->conn, 1, &CONTROL_MESSAGE(NEW_CLIENT_ID, new_client_id, &ask));
     Rowan__ControlMessage *message = hear(link);
+    uint32_t number = 0;
     if (message && message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS) {
         const Rowan__ClientIdIs *is = message->client_id_is;
         ticket.has_ticket = is->ticket.len == sizeof ticket.ticket;
         if (ticket.has_ticket)
             memcpy(ticket.ticket, is->ticket.data, sizeof ticket.ticket);
-        printf("id %u\n", is->client_id);
-    } else {
-        puts("none");
+        number = is->client_id;
     }
     control_free(message);
+    return number;
+}
+
+/* Until it gets none, at most so many. */
+static void do_ids(struct link *link, uint32_t most)
+{
+    uint32_t got = 0;
+    while (got < most && new_id(link))
+        got++;
+    printf("%u\n", got);
 }
 
 static void do_ask(struct link *link, bool sets)
@@ -173,6 +186,27 @@ static void do_ask(struct link *link, bool sets)
     control_free(message);
 }
 
+/* Of 32 digits. */
+static const uint8_t *bytes_of(const char *digits)
+{
+    static uint8_t bytes[CLUSTER_SECRET_BYTES];
+    for (unsigned i = 0; i < sizeof bytes; i++)
+        sscanf(digits + 2 * i, "%2hhx", &bytes[i]);
+    return bytes;
+}
+
+static void do_secret(const char *digits)
+{
+    fabric_endpoint_secret(endpoint, bytes_of(digits), NULL, false);
+    puts("ok");
+}
+
+static void do_ticket(const char *digits, const char *id, const char *user)
+{
+    ticket.has_ticket = login_ticket(bytes_of(digits), (uint32_t)atoi(id), user, ticket.ticket);
+    puts("ok");
+}
+
 static void obey(char words[][WORD_BYTES])
 {
     struct link *link = &links[(unsigned)atoi(words[1]) % CONNS];
@@ -180,8 +214,14 @@ static void obey(char words[][WORD_BYTES])
         do_connect(words);
     else if (strcmp(words[0], "login") == 0)
         do_login(link, words[2], words[3]);
+    else if (strcmp(words[0], "secret") == 0)
+        do_secret(words[1]);
+    else if (strcmp(words[0], "ticket") == 0)
+        do_ticket(words[1], words[2], words[3]);
     else if (strcmp(words[0], "id") == 0)
-        do_id(link);
+        printf("id %u\n", new_id(link));
+    else if (strcmp(words[0], "ids") == 0)
+        do_ids(link, (uint32_t)atoi(words[2]));
     else if (strcmp(words[0], "ask") == 0 || strcmp(words[0], "set") == 0)
         do_ask(link, words[0][0] == 's');
     else if (strcmp(words[0], "ended") == 0)

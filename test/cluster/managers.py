@@ -6,15 +6,19 @@ import re
 import resource
 import signal
 import sys
+import threading
+import time
 
-from harness import Cluster, all_servers_hear, expect, leader, puts_again, rowan_local, scratch, tap
+from harness import SOURCE, Cluster, all_servers_hear, expect, leader, puts_again, rowan_local, scratch, tap
 
 import prometheus
 import wire
+from local import members
 
-CONNECTIONS = 4096  # CM_MAX_CONNECTIONS
+CONNECTIONS = 4096  # CM_MAX_CLIENTS
 SMALL = ("--pm-bytes", "96M", "--landing-segments", "4")
 SECONDS = 30
+DESCRIPTORS = 96
 
 
 def managers_of(cluster):
@@ -103,6 +107,25 @@ def a_manager_that_finds_nothing_stored_while_servers_run_says_what_recovers_the
     cluster.kill(["s1", "s2", "s3", "cm"])
 
 
+def metrics_of(cluster, name):
+    command = cluster.processes()[name].command
+    return prometheus.get(command[command.index("--metrics") + 1], "/metrics")[1]
+
+
+@tap.case
+def what_the_guide_names_is_told():
+    cluster = Cluster("named", "--servers", "1", "--replicas", "1", "--metrics", "yes", *SMALL)
+    told = [metrics_of(cluster, name) for name in ("cm", "s1")]
+    with open(os.path.join(SOURCE, "deploy", "guide", "watching.md"), encoding="utf-8") as file:
+        rows = [line.split(" | ")[0] for line in file if line.startswith("| `rowan_")]
+    names = set(re.findall(r"`(rowan_\w*[a-z])", "".join(rows)))
+    tap.check(len(names) > 10, names)
+    tap.equal({name for name in names if not re.search(rf"^{name}[_{{ ]", "".join(told), re.MULTILINE)}, set())
+    ended = [set(re.findall(r'^rowan_connections_ended_total{why="(\w+)"} \d', page, re.MULTILINE)) for page in told]
+    tap.equal(ended, [{"unread", "guest", "crowded"}] * 2)  # the guide tells what each is
+    cluster.stop()
+
+
 @tap.case
 def a_full_manager_says_what_it_is_full_of_and_counts_whom_it_refuses():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -111,7 +134,6 @@ def a_full_manager_says_what_it_is_full_of_and_counts_whom_it_refuses():
     resource.setrlimit(resource.RLIMIT_NOFILE, (2 * CONNECTIONS, hard))
     cluster = Cluster("full", "--fabric", "tcp", "--servers", "1", "--replicas", "1", "--metrics", "yes", *SMALL)
     address, held = cluster.processes()["cm"].address, []
-    command = cluster.processes()["cm"].command
     try:
         while True:
             held.append(wire.Client(address))
@@ -121,12 +143,102 @@ def a_full_manager_says_what_it_is_full_of_and_counts_whom_it_refuses():
         tap.check(len(held) > CONNECTIONS - 100, len(held))
         tap.equal(refusal, -26)  # ROWAN_ETOOMANY
         tap.wait_until(lambda: "warn connections_refused" in cluster.log("cm"), 20, "it says so")
-        told = prometheus.get(command[command.index("--metrics") + 1], "/metrics")[1]
+        told = metrics_of(cluster, "cm")
         tap.check(re.search(r"^rowan_cm_connections_refused_total [1-9]", told, re.MULTILINE), told[:2000])
     finally:
         for one in held:
             one.socket.close()
     tap.wait_until(lambda: cluster.rowan("status").code == 0, 30, "there is a place again")
+    cluster.stop()
+
+
+class Crowd(threading.Thread):
+    """So many connections that never say anything, and as many that say hello and nothing more; each that is ended comes again."""
+
+    def __init__(self, address, each):
+        super().__init__(daemon=True)
+        self.address, self.each, self.ends, self.came = address, each, threading.Event(), 0
+        self.start()
+
+    def come(self, hello):
+        self.came += 1
+        return hello, wire.Client(self.address, hello=hello)
+
+    def run(self):
+        held = [self.come(hello) for hello in (b"", None) for _ in range(self.each)]
+        while not self.ends.wait(0.01):
+            for at, (hello, one) in enumerate(held):
+                if not is_open(one.socket):
+                    one.socket.close()
+                    held[at] = self.come(hello)
+        for _, one in held:
+            one.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        self.ends.set()
+        self.join(60)
+
+
+def is_open(one):
+    one.setblocking(False)
+    try:
+        while one.recv(4096):
+            pass
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def with_few_descriptors(cluster, name):
+    """Its next process. The function: whether all that are not kept are taken."""
+    one = cluster.processes()[name]
+    cluster.kill([name])
+    one.command = ["sh", "-c", f'ulimit -n {DESCRIPTORS} && exec "$0" "$@"', *one.command]
+    members.launch(cluster.directory, one)
+    puts_again(cluster, "before")
+    all_servers_hear(cluster)
+    tap.contains(cluster.log(name), " warn few_descriptors ")
+    return lambda: len(os.listdir(f"/proc/{one.pid}/fd")) >= DESCRIPTORS * 3 // 4
+
+
+@tap.case
+def a_manager_of_which_a_crowd_has_all_descriptors_replaces_a_server():
+    cluster = Cluster("crowded", "--fabric", "tcp", "--lease-ms", "500", "--metrics", "yes", *SMALL)
+    is_full = with_few_descriptors(cluster, "cm")
+    bytes_before = len(cluster.log("cm"))
+    with Crowd(cluster.processes()["cm"].address, 2 * DESCRIPTORS) as crowd:
+        tap.wait_until(is_full, 30, "the crowd has all that it can have")
+        cluster.kill(["s1"])
+        begun = time.monotonic()
+        tap.wait_until(lambda: " failover " in cluster.log("cm")[bytes_before:], 60, "server 1 is replaced")
+        seconds = time.monotonic() - begun
+        tap.check(re.search(r'^rowan_connections_ended_total{why="crowded"} [1-9]', metrics_of(cluster, "cm"), re.MULTILINE))
+        print(f"# replaced after {seconds:.1f} s, {crowd.came} had come")
+    tap.check(seconds < 10, f"it took {seconds} s")
+    tap.check(len(cluster.log("cm")) - bytes_before < 1 << 20, "the log floods")
+    cluster.launch("s1")
+    tap.wait_until(lambda: cluster.rowan("--wait", "shards").code == 0, 60, lambda: cluster.last_logs())
+    cluster.stop()
+
+
+@tap.case
+def a_server_of_which_a_crowd_has_all_descriptors_is_reached_by_others():
+    cluster = Cluster("besieged", "--fabric", "tcp", "--lease-ms", "500", *SMALL)
+    is_full = with_few_descriptors(cluster, "s1")
+    with Crowd(cluster.processes()["s1"].address, 2 * DESCRIPTORS):
+        tap.wait_until(is_full, 30, "the crowd has all that it can have")
+        cluster.kill(["s2"])
+        cluster.launch("s2")
+        filled = lambda: all(len(row["backups"]) == 2 and not row["filling"] for row in cluster.shards())  # noqa: E731
+        tap.wait_until(filled, 60, lambda: str(cluster.shards()[:2]) + cluster.last_logs())
+    cluster.ok("put", "key", "after")
+    ended = next(row["ended_crowded"] for row in cluster.status()["servers"] if row["server"] == 1)
+    tap.check(ended > 0, "not counted")
     cluster.stop()
 
 

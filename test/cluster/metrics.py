@@ -198,13 +198,13 @@ def a_full_memory_raises_the_alarm():
 def refused_requests_raise_the_alarm():
     small = os.path.join(scratch(), "small")
     rowan = [program("rowan"), "--dir", small]
-    secrets = {name: os.path.join(small, name + ".secret") for name in ("ann", "ria")}
-    for words in ("user", "add", "ann", "admin", secrets["ann"]), ("user", "add", "ria", "read", secrets["ria"]), ("login", "required"):
+    secrets = {name: os.path.join(small, name + ".secret") for name in ("ann", "wim")}
+    for words in ("user", "add", "ann", "admin", secrets["ann"]), ("user", "add", "wim", "write", secrets["wim"], "w/"), ("login", "required"):
         done = run([*rowan, *words])
         tap.equal(done.code, 0, words, done.both)
     refused = subprocess.Popen(
-        ["sh", "-c", 'while "$@"; test $? = 1; do :; done', "sh", *rowan, "--user", "ria", "--secret-file",
-         secrets["ria"], "put", "key", "value"],
+        ["sh", "-c", 'while "$@"; test $? = 1; do :; done', "sh", *rowan, "--user", "wim", "--secret-file",
+         secrets["wim"], "put", "key", "value"],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(), cwd=scratch(),
     )  # fmt: skip
     try:

@@ -14,9 +14,9 @@ from work import Counters, anonymous_bytes, counters_add_up
 import wire
 
 CONNECTIONS = int(os.environ.get("ROWAN_CONNECTIONS") or (10_000 if DIVISOR == 1 else 1000))
-# common/fabric/README.md and server/README.md state what an idle connection costs its server: 0.7 KiB and
+# common/fabric/README.md and server/README.md state what an idle connection costs its server: 0.8 KiB and
 # 0.2 KiB; the socket's memory is the system's. Sanitizers put room around each piece.
-MOST_BYTES_A_CONNECTION = 1024 if DIVISOR == 1 else 8192
+MOST_BYTES_A_CONNECTION = 1088 if DIVISOR == 1 else 8192
 SILENT = 300  # clients that do not read, or send half a message
 MOST_GROWTH_BYTES = 160 << 20
 

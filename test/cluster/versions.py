@@ -12,7 +12,7 @@ import sys
 import time
 
 from failing import Failing
-from harness import BIN, SOURCE, Cluster, expect, program, rowan_local, run, tap
+from harness import BIN, SOURCE, Cluster, expect, program, rowan_local, run, scratch, tap
 from local import members, process
 from work import Load
 
@@ -205,6 +205,73 @@ def a_cluster_that_was_stopped_starts_again_as_the_other_version():
         work(BEFORE, "a", "--operations", "5000", "--seed", "2")
         do(of(NOW, "rowan-ycsb"), "--dir", cluster.directory, "check", acked)
         do(of(NOW, "rowan"), "--dir", cluster.directory, "verify")
+    cluster.stop()
+
+
+class Guarded(Begun):
+    """With a key, and logins required."""
+
+    def __init__(self, name):
+        key = os.path.join(scratch(), name, "cluster-key")
+        os.makedirs(os.path.dirname(key))
+        with open(key, "w", encoding="ascii", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write("a key of the test\n")
+        super().__init__(name, "--fabric", "tcp", "--lease-ms", "2000", "--pm-bytes", "256M", "--landing-segments", "4")
+        secret = os.path.join(self.directory, "ann.secret")
+        self.login = "--user", "ann", "--secret-file", secret
+        self.by(BEFORE, "user", "add", "ann", "admin", secret)
+        secret = os.path.join(self.directory, "ria.secret")
+        self.reader = "--user", "ria", "--secret-file", secret
+        self.by(BEFORE, *self.login, "user", "add", "ria", "read", secret)
+        self.by(BEFORE, *self.login, "put", "key", "value")
+        self.by(BEFORE, *self.login, "login", "required")
+
+    def by(self, version, *words):
+        do(of(version, "rowan"), "--dir", self.directory, *words)
+
+    def read(self):
+        """By a user who may not write: managers of before give him client ids."""
+        for version in VERSIONS:
+            self.by(version, *self.reader, "get", "key")
+            expect(run([of(version, "rowan"), "--dir", self.directory, *self.reader, "put", "key", "x"]), 1, "the user may not do this")
+
+    def become(self, name, version):
+        """As Mixed.exchange; whole again, says a tool of either."""
+        one = self.processes()[name]
+        handle = process.Handle(one)
+        handle.send(signal.SIGTERM)
+        tap.check(handle.ended(60), name, "does not end:", self.last_logs())
+        handle.close()
+        one.command[0] = of(version, os.path.basename(one.command[0]))
+        members.launch(self.directory, one)
+        for each in VERSIONS:
+            words = of(each, "rowan"), "--dir", self.directory, *self.login, "--wait", "shards"
+            tap.wait_until(lambda words=words: run(words).code == 0, 90, lambda: f"not whole: {self.last_logs()}")
+
+
+@tap.case
+def servers_and_managers_are_upgraded_where_logins_are_required():
+    build_before()
+    cluster = Guarded("guarded")
+    do(of(BEFORE, "rowan-ycsb"), "--dir", cluster.directory, *cluster.login, "--records", RECORDS, "--workload", "load")
+    loads = [Load(cluster, RECORDS, timeout_ms=60000, wrap=as_of(version), may_not_start=True, more=(*cluster.login, *RATE)) for version in VERSIONS]
+    try:
+        for name in "s2", "cm", "s1", "s3":
+            cluster.read()
+            cluster.become(name, NOW)
+            tap.check(not any(load.failure for load in loads), name, *(load.failure for load in loads))
+            rotated = run((of(NOW, "rowan"), "--dir", cluster.directory, *cluster.login, "login", "rotate"))
+            tap.equal(rotated.code, int(name != "s3"), name, rotated.both)
+        cluster.read()
+        for load in loads:
+            load.finish()
+    finally:
+        for load in loads:
+            load.kill()
+    lines = [line for text in cluster.logs().values() for line in text.splitlines()]
+    tap.equal([line for line in lines if " peer_refused " in line or (" login_refused " in line and "ROWAN_EAGAIN" not in line)], [])
+    for version in VERSIONS:
+        cluster.by(version, *cluster.login, "verify")
     cluster.stop()
 
 

@@ -96,6 +96,35 @@ def a_standby_leads_when_the_session_of_a_killed_leader_is_over():
     cluster.remove()
 
 
+def as_an_operator(cluster, command):
+    """What ZooKeeper's own client, which has no key, says to that."""
+    place = cluster.processes()["z1"].address
+    client = ["java", "-cp", zookeeper.JAR, "org.apache.zookeeper.ZooKeeperMain", "-server", place, *command]
+    done = subprocess.run(client, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False)
+    return done.stdout + done.stderr
+
+
+@tap.case
+def who_has_not_the_managers_key_reads_and_changes_nothing():
+    needs_zookeeper()
+    cluster = Cluster("closed", "--coord", "zookeeper", "--managers", "2", *SMALL)
+    cluster.ok("put", "key", "before")
+    tap.contains(as_an_operator(cluster, ["getAcl", zookeeper.PATH + "/value"]), "'world,'anyone")
+    cluster.stop()
+    key = os.path.join(cluster.directory, "cluster-key")
+    with open(key, "w", encoding="ascii", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write("a key of the test\n")
+    cluster.start_again()
+    cluster.kill([leader(cluster)])
+    puts_again(cluster, "after")
+    for node in ("", "/value"):
+        tap.contains(as_an_operator(cluster, ["get", zookeeper.PATH + node]), "ermission")
+        tap.contains(as_an_operator(cluster, ["set", zookeeper.PATH + node, "mine"]), "ermission")
+    tap.equal(cluster.ok("get", "key").out.strip(), "after")
+    cluster.stop()
+    cluster.remove()
+
+
 @tap.case
 def what_is_missing_or_wrong_is_one_sentence():
     place = os.path.join(scratch(), "wrong")

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""deploy/ansible as ansible-lint and ansible itself judge it, without hosts or network, and with Debian's builtin modules only."""
+"""deploy/ansible as ansible-lint and ansible itself judge it, without hosts or network, and with Debian's builtin modules only; and
+deploy/systemd."""
 
 import glob
 import os
@@ -73,6 +74,15 @@ def ansible_understands_every_playbook_with_every_inventory():
     for inventory in books(os.path.join(PLAYBOOKS, "inventory")):
         done = run(PLAYBOOKS, "ansible-playbook", "--inventory", inventory, "--syntax-check", *books(PLAYBOOKS))
         tap.equal(done.returncode, 0, inventory, done.stdout[-2000:], done.stderr[-2000:])
+
+
+@tap.case
+def no_unit_lets_its_process_leave_a_core_file():
+    paths = glob.glob(os.path.join(TOP, "deploy", "systemd", "*.service"))
+    tap.equal(len(paths), 2)
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            tap.contains(file.read(), "\nLimitCORE=0\n", path)
 
 
 if __name__ == "__main__":

@@ -125,6 +125,8 @@ def control(field, body):
 def configurations():
     write('cluster', 'three_servers', configuration(True))
     write('cluster', 'for_clients', configuration(False))
+    write('cluster', 'with_keys', configuration(True) + number(9, 5) +
+          blob(18, blob(1, pattern(16)) + blob(2, pattern(16)) + blob(3, pattern(16)) + blob(4, pattern(16)) + number(5, 1025)))
     write('cluster', 'cut', configuration(True)[:-3])
 
 

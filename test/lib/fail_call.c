@@ -29,8 +29,17 @@ bool fail_stop(void)
     return atomic_exchange(&left, INT32_MIN) <= 0;
 }
 
+static void (*watcher)(void);
+
+void fail_watch(void (*called)(void))
+{
+    watcher = called;
+}
+
 static bool fails(int error)
 {
+    if (watcher)
+        watcher();
     if (atomic_fetch_sub(&left, 1) != 1)
         return false;
     errno = error;

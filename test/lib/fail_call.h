@@ -10,6 +10,9 @@
 /* The nth call from now on fails, in whichever thread. */
 void fail_call(uint32_t nth);
 
+/* Before each call `called` is called, too; NULL: no more. What it calls itself is not followed. */
+void fail_watch(void (*called)(void));
+
 /* No call fails any more. Whether one did since fail_call: if not, the sweep is over. */
 bool fail_stop(void);
 

@@ -129,6 +129,24 @@ void zookeeper_server_delete(const struct zookeeper_server *server, const char *
     assert_int_equal(system(command), 0);
 }
 
+/* The client reads commands from its input when it is given none. */
+void zookeeper_server_acl(const struct zookeeper_server *server, const char *login,
+                          const char *path, char *out, size_t out_bytes)
+{
+    char command[512], said[4096];
+    snprintf(command, sizeof command,
+             "printf 'addauth digest %s\\ngetAcl %s\\nquit\\n' | java -cp " JAR
+             " org.apache.zookeeper.ZooKeeperMain -server 127.0.0.1:%u 2>>%s",
+             login, path, server->port, temp_dir_at(&server->dir, "log"));
+    FILE *client = popen(command, "r");
+    assert_non_null(client);
+    said[fread(said, 1, sizeof said - 1, client)] = '\0';
+    assert_int_equal(pclose(client), 0);
+    const char *acl = strchr(said, '\'');
+    assert_non_null(acl);
+    snprintf(out, out_bytes, "%s", acl);
+}
+
 void zookeeper_server_fini(struct zookeeper_server *server)
 {
     zookeeper_server_kill(server);

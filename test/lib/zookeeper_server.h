@@ -4,6 +4,7 @@
 #define TEST_ZOOKEEPER_SERVER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 #include "test/lib/temp_dir.h"
@@ -27,6 +28,11 @@ void zookeeper_server_kill(struct zookeeper_server *server);
 
 /* Removes a node, as an operator would. */
 void zookeeper_server_delete(const struct zookeeper_server *server, const char *path);
+
+/* A node's access list, as an operator sees it: "'digest,'NAME:HASH : cdrwa", "'world,'anyone : cdrwa". `login`: of
+ * coord_open_zookeeper. */
+void zookeeper_server_acl(const struct zookeeper_server *server, const char *login,
+                          const char *path, char *out, size_t out_bytes);
 
 void zookeeper_server_fini(struct zookeeper_server *server);
 

@@ -19,9 +19,19 @@ void checks_commit_note(struct checks *checks, uint32_t number)
     *first = number;
 }
 
+/* Behind a loss, as behind damage, what was superseded is not brought to who lacks it. */
+static bool is_before_loss(const struct checks *checks, const struct checks_entry *entry)
+{
+    bool before = false;
+    for (uint32_t i = 0; entry->key != JOURNAL_NO_KEY && i < checks->loss_count; i++)
+        before |= checks_loss_concerns(&checks->losses[i], checks->keys[entry->key].slot) &&
+                  entry->header.version < checks->losses[i].loss.version;
+    return before;
+}
+
 bool checks_is_missed(struct checks *checks, const struct checks_entry *entry)
 {
-    bool missed = !checks->flips;
+    bool missed = !checks->flips && !is_before_loss(checks, entry);
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++)
         missed |= checks_is_replica(checks, entry->header.shard, i) &&
                   !checks_is_whole(checks, entry, i) && !checks_is_superseded(checks, entry, i);

@@ -68,11 +68,12 @@ void checks_look_copied(struct checks *checks, const struct checks_entry *entry,
 /* --- C2 --- */
 
 /* An answer may have been on its way when what it tells of was lost. */
-static bool is_late(const struct checks *checks, const struct shard *shard, uint64_t version)
+static bool is_late(const struct checks *checks, const struct shard *shard, uint16_t slot,
+                    uint64_t version)
 {
     bool late = checks_in_doubt(checks, shard->id, version_epoch(version));
     for (uint32_t i = checks->loss_count; i > 0 && !late; i--)
-        late = checks_is_of(checks, shard->id, checks->losses[i - 1].shard) &&
+        late = checks_loss_concerns(&checks->losses[i - 1], slot) &&
                version < checks->losses[i - 1].loss.version;
     return late;
 }
@@ -82,7 +83,7 @@ static void version_told(struct checks *checks, uint32_t number, uint64_t versio
 {
     struct checks_key *key = &checks->keys[number];
     const struct shard *shard = cluster_shard_of_slot(checks->config, key->slot);
-    const bool late = is_late(checks, shard, version);
+    const bool late = is_late(checks, shard, key->slot, version);
     struct checks_entry *entry = checks_entry_of(checks, shard->id, version);
     if (!entry)
         checks_fail(checks, "C2", number, shard->id,
@@ -190,9 +191,11 @@ static const struct shard_state *parent_of(const struct control *control,
 static uint64_t settled_of(const struct shard_state *shard, const struct shard_state *parent)
 {
     const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
-    return parent && settled <= version_make(shard->first_epoch, 0)
-               ? atomic_load_explicit(&parent->settled, memory_order_relaxed)
-               : settled;
+    const uint64_t start = version_make(shard->first_epoch, 0);
+    if (!parent || settled > start)
+        return settled;
+    const uint64_t before = atomic_load_explicit(&parent->settled, memory_order_relaxed);
+    return before < start ? before : start; /* its epochs go on, and may overtake the child's */
 }
 
 static void look_at_item(struct checks *checks, uint32_t number, uint32_t server)

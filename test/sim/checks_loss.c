@@ -1,5 +1,6 @@
 /* What power losses may take where nothing is fenced, and from when on. Of a shard acknowledged writes may be lost only
- * if the hosts of all its full replicas lost something since it was last served; one that did not brings all of them.
+ * if the hosts of all its full replicas lost something since it was last served; one that did not brings all of them, also one that
+ * was filled before and that only the next configuration calls full.
  *
  *   served --a host loses--> in doubt --next configuration--> [a loss, if all of its replicas lost] --served--> ...
  *
@@ -10,11 +11,12 @@
 #include "common/base/assert.h"
 #include "test/sim/checks_state.h"
 
-/* Not one whose PM was lost. */
+/* Not one whose PM was lost, or who is no member. */
 static uint32_t bit_of(const struct checks *checks, uint32_t server)
 {
-    const bool lost = sim_cluster_has_lost(checks->cluster, cluster_member(checks->config, server));
-    return (uint32_t)!lost << (server - 1);
+    const struct member *member = cluster_member(checks->config, server);
+    const bool holds = member && !sim_cluster_has_lost(checks->cluster, member);
+    return (uint32_t)holds << (server - 1);
 }
 
 /* In the configuration in force. */
@@ -104,12 +106,13 @@ bool checks_lost_at(const struct checks *checks, uint16_t shard, uint32_t server
 }
 
 /* Nobody serves the shard now, and whoever does so next begins with what is left. */
-static void add_loss(struct checks *checks, const struct shard *shard)
+static void add_loss(struct checks *checks, const struct shard *before, const struct shard *shard)
 {
     if (checks->loss_count == checks->loss_room)
         checks->losses = checks_grow(checks->losses, &checks->loss_room, sizeof *checks->losses);
     checks->losses[checks->loss_count++] = (struct checks_loss){
-        .shard = shard->id,
+        .first_slot = before->first_slot,
+        .last_slot = before->last_slot,
         .loss = {.at_ns = checks->cluster->clock.now_ns, .version = version_make(shard->epoch, 0)}};
     checks->doubts[shard->id].lost = true;
     checks->counts.losses++;
@@ -125,6 +128,26 @@ static void add_loss(struct checks *checks, const struct shard *shard)
     }
 }
 
+/* Is an entry of the row's epoch known? */
+static bool was_written(const struct checks *checks, const struct shard *shard)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < checks->entry_count && !any; i++) {
+        const struct checks_entry *entry = &checks->entries[i];
+        any = entry->header.shard == shard->id &&
+              version_epoch(entry->header.version) == shard->epoch;
+    }
+    return any;
+}
+
+/* Not the same one again: a configuration may come while who leads the shard since then takes up what is left. */
+static bool is_a_loss(const struct checks *checks, const struct shard *before, uint32_t whole)
+{
+    const struct checks_doubt *doubt = &checks->doubts[before->id];
+    return before->split == SPLIT_NONE && (whole & ~doubt->servers) == 0 &&
+           (!doubt->lost || was_written(checks, before));
+}
+
 void checks_loss_config(struct checks *checks, const struct cluster_config *next)
 {
     for (uint32_t i = 0; checks->config && i < next->shard_count; i++) {
@@ -132,9 +155,9 @@ void checks_loss_config(struct checks *checks, const struct cluster_config *next
                            *before = cluster_shard(checks->config, shard->id);
         if (!before || shard->epoch == before->epoch)
             continue;
-        uint32_t all = replicas_of(checks, before);
-        if ((all & ~checks->doubts[shard->id].servers) == 0)
-            add_loss(checks, shard);
+        const uint32_t all = replicas_of(checks, before), whole = all | replicas_of(checks, shard);
+        if (is_a_loss(checks, before, whole))
+            add_loss(checks, before, shard);
         for (uint32_t k = 0; k < checks->cluster->options.servers; k++) {
             if (shard->possibly_incomplete && !before->possibly_incomplete && all >> k & 1 &&
                 !sim_cluster_is_rebooted_unfenced(checks->cluster, k + 1))
@@ -163,10 +186,8 @@ uint32_t checks_losses(const struct checks *checks, uint32_t key, struct linear_
                        uint32_t room)
 {
     uint32_t count = 0;
-    uint16_t shard =
-        checks->config ? cluster_shard_of_slot(checks->config, checks->keys[key].slot)->id : 0;
     for (uint32_t i = 0; i < checks->loss_count; i++) {
-        if (!checks_is_of(checks, shard, checks->losses[i].shard))
+        if (!checks_loss_concerns(&checks->losses[i], checks->keys[key].slot))
             continue;
         ASSERT(count < room);
         out[count++] = checks->losses[i].loss;

@@ -103,9 +103,14 @@ struct checks_doubt {
 };
 
 struct checks_loss {
-    uint16_t shard;
+    uint16_t first_slot, last_slot; /* of the shard at that time */
     struct linear_loss loss;
 };
+
+static inline bool checks_loss_concerns(const struct checks_loss *loss, uint16_t slot)
+{
+    return slot >= loss->first_slot && slot <= loss->last_slot;
+}
 
 struct checks {
     struct sim_cluster *cluster;

@@ -518,6 +518,15 @@ bool sim_cluster_is_whole(const struct sim_cluster *cluster)
     return whole;
 }
 
+bool sim_cluster_has_alone(const struct sim_cluster *cluster, uint32_t server)
+{
+    const struct cluster_config *config = sim_cluster_config(cluster);
+    bool alone = false;
+    for (uint32_t i = 0; config && config->replicas > 1 && i < config->shard_count; i++)
+        alone |= config->shards[i].primary == server && config->shards[i].backup_count == 0;
+    return alone;
+}
+
 void sim_cluster_crash(struct sim_cluster *cluster)
 {
     for (uint32_t i = 1; i <= cluster->options.servers; i++)

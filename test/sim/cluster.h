@@ -264,6 +264,9 @@ bool sim_cluster_is_started(const struct sim_cluster *cluster);
 /* And it is committed, if there are leases, and every shard has all its replicas, full. */
 bool sim_cluster_is_whole(const struct sim_cluster *cluster);
 
+/* It leads a shard that has another full replica nowhere, though it should. */
+bool sim_cluster_has_alone(const struct sim_cluster *cluster, uint32_t server);
+
 /* One round. False if everybody was idle, and so the clock was moved. */
 bool sim_cluster_step(struct sim_cluster *cluster);
 

@@ -124,11 +124,15 @@ static int run(const struct settings *settings, enum mutant mutant)
     return code;
 }
 
-/* Each start of a server touches tens of megabytes for the first time: in small pages that is a third of a run. glibc reads
- * this when a program begins, so it begins again; if that fails it is slower, and nothing else. */
+/* Each start of a server touches tens of megabytes for the first time: in small pages that is a third of a run, and so it is if
+ * memory goes back to the kernel with each server that ends. glibc reads this when a program begins, so it begins
+ * again; if that fails it is slower, and nothing else. */
+#define MALLOC_KEEPS                                                                               \
+    "glibc.malloc.hugetlb=1:glibc.malloc.trim_threshold=4294967296:"                               \
+    "glibc.malloc.mmap_threshold=4294967296"
 static void begin_with_huge_pages(char **argv)
 {
-    if (!getenv("GLIBC_TUNABLES") && setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 1) == 0)
+    if (!getenv("GLIBC_TUNABLES") && setenv("GLIBC_TUNABLES", MALLOC_KEEPS, 1) == 0)
         execv("/proc/self/exe", argv);
 }
 

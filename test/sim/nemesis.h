@@ -94,6 +94,9 @@ void nemesis_heal(struct nemesis *nemesis);
  * `span_ns`, each pair at a time that the seed draws. Not counted. */
 void nemesis_cut_each(struct nemesis *nemesis, uint64_t span_ns);
 
+/* Nothing newer is stored: a manager that was stopped may not have read yet what was stored beside it. */
+bool nemesis_is_newest(const struct nemesis *nemesis, const struct cluster_config *config);
+
 struct nemesis_counts nemesis_counts(const struct nemesis *nemesis);
 const char *nemesis_name(enum nemesis_fault fault);
 

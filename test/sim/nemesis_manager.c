@@ -6,6 +6,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "server/control/control_state.h"
 
 bool nemesis_rival_begins(struct nemesis *nemesis, uint64_t length_ns)
 {
@@ -39,8 +40,9 @@ bool nemesis_limp(struct nemesis *nemesis)
 /* --- the stored configuration goes back, as from a backup ---
  *
  * Only where every server has acted on a later one, and so has kept that: who was away since the old one could not know
- * better. Managers that read it end, or hear of servers that it is old; nobody stores anything behind it (checks.c, C7). Then
- * the newest comes back. */
+ * better. Managers that read it end, or hear of servers that it is old; nobody stores anything behind it but its own name (checks.c,
+ * C7). Then the newest comes back; where a manager named itself meanwhile, under a later term, as the operator's guide says
+ * (--recover): what servers have acted on by then is no other configuration of the same term. */
 
 static void *copy_of(const void *bytes, size_t count)
 {
@@ -59,6 +61,17 @@ static uint64_t term_of(const void *bytes, size_t count)
     return term;
 }
 
+/* Every server, on a later one than that of `term`. */
+static bool all_acted_behind(const struct nemesis *nemesis, uint64_t term)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < nemesis_servers(nemesis) && all; i++) {
+        const struct control *control = sim_cluster_control(nemesis->cluster, i);
+        all = control && control->config && control->config->term > term;
+    }
+    return all;
+}
+
 bool nemesis_back(struct nemesis *nemesis)
 {
     struct sim_cluster *cluster = nemesis->cluster;
@@ -70,7 +83,7 @@ bool nemesis_back(struct nemesis *nemesis)
     if (cluster->back_version || cluster->limps_ns || nemesis->spell_count == MAX_SPELLS ||
         nemesis->rose_ns == WAKE_NEVER || !config || nemesis->unheard.step ||
         config->term != term_of(value, bytes) ||
-        term_of(back->old, back->old_bytes) >= config->term)
+        !all_acted_behind(nemesis, term_of(back->old, back->old_bytes)))
         return false;
     struct spell *spell = nemesis_spell_begin(nemesis, NEMESIS_BACK, 0);
     spell->process = nemesis_cm(nemesis);
@@ -82,7 +95,7 @@ bool nemesis_back(struct nemesis *nemesis)
                  (spell->end_ns - nemesis_now(nemesis)) / NS_PER_MS,
                  term_of(back->old, back->old_bytes));
     sim_registry_store(cluster->registry, copy_of(back->old, back->old_bytes), back->old_bytes);
-    cluster->back_version = version + 1;
+    back->version = cluster->back_version = version + 1;
     cluster->went_back++;
     if (nemesis_one_in(nemesis, 2))
         nemesis->next_ns = spell->end_ns;
@@ -97,9 +110,21 @@ void nemesis_back_end(struct nemesis *nemesis)
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, "",
                  "the stored configuration is that of term %lu again",
                  term_of(back->newest, back->newest_bytes));
-    sim_registry_store(nemesis->cluster->registry, back->newest, back->newest_bytes);
-    back->newest = NULL;
     nemesis->cluster->back_version = 0;
+    struct cluster_config *newest;
+    const void *value;
+    size_t bytes;
+    if (sim_registry_value(nemesis->cluster->registry, &value, &bytes) == back->version) {
+        sim_registry_store(nemesis->cluster->registry, back->newest, back->newest_bytes);
+    } else {
+        ASSERT(!cluster_decode(back->newest, back->newest_bytes, &newest));
+        if (newest->term < term_of(value, bytes))
+            newest->term = term_of(value, bytes);
+        nemesis_store_next(nemesis, newest);
+        cluster_release(newest);
+        free(back->newest);
+    }
+    back->newest = NULL;
 }
 
 static bool has_refused(struct nemesis *nemesis, const struct cm *cm)

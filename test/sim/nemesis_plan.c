@@ -175,6 +175,14 @@ struct cluster_config *nemesis_stored_config(const struct nemesis *nemesis)
     return config;
 }
 
+bool nemesis_is_newest(const struct nemesis *nemesis, const struct cluster_config *config)
+{
+    struct cluster_config *stored = nemesis_stored_config(nemesis);
+    const bool newest = !stored || config->term >= stored->term;
+    cluster_release(stored);
+    return newest;
+}
+
 void nemesis_unmute(struct nemesis *nemesis, bool now)
 {
     const uint32_t at = nemesis->mute - 1;
@@ -189,8 +197,7 @@ void nemesis_unmute(struct nemesis *nemesis, bool now)
     }
 }
 
-/* As the next one. */
-static void store(struct nemesis *nemesis, struct cluster_config *config)
+void nemesis_store_next(struct nemesis *nemesis, struct cluster_config *config)
 {
     config->term++;
     ASSERT(!cluster_finish(config));
@@ -198,6 +205,12 @@ static void store(struct nemesis *nemesis, struct cluster_config *config)
     void *changed = malloc(bytes);
     ASSERT(changed && cluster_encode(config, true, changed, bytes) == bytes);
     sim_registry_store(nemesis->cluster->registry, changed, bytes);
+}
+
+static void store(struct nemesis *nemesis, struct cluster_config *config)
+{
+    nemesis_store_next(nemesis, config);
+    nemesis->off_calm = false; /* N5 */
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, "", "planned changes: term %lu",
                  config->term);
     /* N3: what was not copied yet may be all there is. */

@@ -37,7 +37,8 @@ struct nemesis_unheard {
 struct nemesis_back {
     void *old, *newest; /* a copy of some time ago, if there is one; what is to come back */
     size_t old_bytes, newest_bytes;
-    uint64_t seen; /* the registry's version at the last look */
+    uint64_t seen;    /* the registry's version at the last look */
+    uint64_t version; /* of the registry's old one */
 };
 
 struct nemesis {
@@ -172,6 +173,9 @@ void nemesis_kill_cm(struct nemesis *nemesis);
 
 /* Planned changes; false if there were none. */
 bool nemesis_plan(struct nemesis *nemesis);
+
+/* Stored under the next term. */
+void nemesis_store_next(struct nemesis *nemesis, struct cluster_config *config);
 
 /* One server does not hear of a commit, and is to lead a shard then; false if there is none for that. A step; its end. */
 bool nemesis_unheard(struct nemesis *nemesis);

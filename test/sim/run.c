@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "cm/lease.h"
 #include "common/base/assert.h"
 #include "server/clean/clean_state.h"
 #include "server/index/index_table.h"
@@ -19,13 +20,14 @@
 #include "test/sim/sim_log.h"
 #include "test/sim/swarm.h"
 
-#define LIVENESS_NS   (60 * NS_PER_S) /* from the end of the last fault */
-#define PATIENCE_NS   (30 * NS_PER_S) /* of clients whose connections are cut after the last fault */
-#define SAFETY_MOST   2 /* times as long as it should last, the safety phase may last */
-#define LAST_WORDS_NS (50 * NS_PER_MS) /* in which the last commit versions are told */
-#define GONE_NS       (3 * NS_PER_S) /* and some leases: until a server that is gone has a successor */
-#define GONE_WRITE_NS (3 * NS_PER_S) /* one write of each client to each shard behind that */
-#define QUIET_NS      (3 * NS_PER_S) /* until what nobody asks for any more is given back */
+#define LIVENESS_NS    (60 * NS_PER_S) /* from the end of the last fault */
+#define PATIENCE_NS    (30 * NS_PER_S) /* of clients whose connections are cut after the last fault */
+#define SAFETY_MOST    2 /* times as long as it should last, the safety phase may last */
+#define LAST_WORDS_NS  (50 * NS_PER_MS) /* in which the last commit versions are told */
+#define GONE_NS        (3 * NS_PER_S) /* and some leases: until a server that is gone has a successor */
+#define GONE_WRITE_NS  (3 * NS_PER_S)   /* one write of each client to each shard behind that */
+#define WRITE_PAUSE_NS (20 * NS_PER_MS) /* between writes while nothing fills */
+#define QUIET_NS       (3 * NS_PER_S)   /* until what nobody asks for any more is given back */
 
 enum {
     OPERATIONS_MIN = 2000, /* less shows nothing */
@@ -152,8 +154,7 @@ static bool may_be_dropped(const struct run *run)
 
 static bool all_replicas(const struct run *run)
 {
-    const struct cluster_config *config =
-        run->cluster->cm ? sim_cluster_config(run->cluster) : NULL;
+    const struct cluster_config *config = run->cluster->cm ? sim_cluster_config(run->cluster) : 0;
     if (!config || config->shard_count > config->served_count || /* one is being split */
         !sim_cluster_is_started(run->cluster)) /* the next one may drop replicas */
         return false;
@@ -163,21 +164,35 @@ static bool all_replicas(const struct run *run)
             shard->filling_count > 0)
             return false;
     }
-    return true;
+    return nemesis_is_newest(run->nemesis, config);
 }
 
-/* Filling, which there is with leases only, ends though every shard is written all the time. A small PM would be full of that. */
+static bool any_fills(const struct run *run)
+{
+    const struct cluster_config *config = run->cluster->cm ? sim_cluster_config(run->cluster) : 0;
+    bool any = false;
+    for (uint32_t i = 0; config && i < config->shard_count; i++)
+        any |= config->shards[i].filling_count > 0;
+    return any;
+}
+
+/* Filling, which there is with leases only, ends though every shard is written all the time; now and then while servers are
+ * still to come. A small PM would be full of that. */
 static void write_while_filling(struct run *run, uint64_t end_ns)
 {
+    uint64_t next_ns = 0;
     if (run->swarm.load.may_fill || !run->swarm.cluster.lease_ms)
         return;
     while (!has_failed(run) && !all_replicas(run)) {
         if (run->cluster->clock.now_ns >= end_ns)
             fail(run, FAILURE_LIVENESS, "replicas",
                  "a shard that is written has not all its replicas");
-        if (load_outstanding(run->load) == 0)
+        const uint64_t now_ns = run->cluster->clock.now_ns;
+        if (load_outstanding(run->load) == 0 && (now_ns >= next_ns || any_fills(run))) {
             load_write_shards(run->load);
-        step(run, end_ns);
+            next_ns = now_ns + WRITE_PAUSE_NS;
+        }
+        step(run, next_ns > now_ns && next_ns < end_ns ? next_ns : end_ns);
     }
     settle(run, end_ns);
 }
@@ -236,8 +251,7 @@ static void await_space(struct run *run, uint64_t end_ns)
 static void await_releases(struct run *run, uint64_t end_ns)
 {
     while (!has_failed(run)) {
-        struct sim_network_held held = sim_network_held(run->cluster->network);
-        if (held.unreleased == 0)
+        if (sim_network_held(run->cluster->network).unreleased == 0)
             return;
         if (run->cluster->clock.now_ns < end_ns)
             step(run, end_ns);
@@ -277,7 +291,9 @@ static void take_counts_of_sites(struct run *run)
 
 static void run_liveness(struct run *run)
 {
-    uint64_t end_ns = run->cluster->clock.now_ns + LIVENESS_NS;
+    /* Who fell silent again and again waits that long before it is a member again (cm/lease.c, L5). */
+    const uint64_t unsteady_ns = LEASE_STEADY_AFTER * run->swarm.cluster.lease_ms * NS_PER_MS;
+    uint64_t end_ns = run->cluster->clock.now_ns + LIVENESS_NS + unsteady_ns;
     enter(run, "liveness");
     sim_fault_end();
     run->cluster->options.idle_wakes = 0;
@@ -307,6 +323,10 @@ static void run_gone(struct run *run)
     const uint32_t server = run->swarm.gone;
     struct sim_cluster *cluster = run->cluster;
     enter(run, "gone");
+    for (const uint64_t end_ns = cluster->clock.now_ns + LIVENESS_NS;
+         !has_failed(run) && sim_cluster_has_alone(cluster, server) &&
+         cluster->clock.now_ns < end_ns;)
+        step(run, end_ns);
     sim_cluster_kill_server(cluster, server, NULL);
     rest(run, GONE_NS + GONE_LEASES * run->swarm.cluster.lease_ms * NS_PER_MS);
     for (unsigned i = 0; i < GONE_ROUNDS && !has_failed(run); i++) {
@@ -437,10 +457,6 @@ static void run_verdict(struct run *run)
         write_through_cuts(run);
     if (!has_failed(run) && run->swarm.load.may_fill)
         delete_all(run);
-    if (run->swarm.cluster.heat_us)
-        rest(
-            run,
-            QUIET_NS); /* a shard that moves behind its last write keeps records at its new primary */
     load_write_shards(run->load);
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
     cut_last_words(run);

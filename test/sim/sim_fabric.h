@@ -68,7 +68,7 @@ void sim_network_stall(struct sim_network *network, const char *a, const char *b
  * until it has noticed, the segment is not quiet (F7). */
 void sim_network_stop(struct sim_network *network, const char *address, bool stopped);
 
-/* Ends every block and stall. */
+/* Ends every block and stall; a sealer is patient. */
 void sim_network_heal(struct sim_network *network);
 
 /* Cuts them, and lets no new one be made until joined again. One pair at a time. */

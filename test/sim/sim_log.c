@@ -47,6 +47,11 @@ void log_reopen(void)
 {
 }
 
+void log_poll(uint64_t now_ns)
+{
+    (void)now_ns;
+}
+
 void log_event(enum log_level level, const char *event, const char *keys, ...)
 {
     char line[256];

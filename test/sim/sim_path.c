@@ -170,6 +170,7 @@ void sim_network_stall(struct sim_network *network, const char *a, const char *b
 
 void sim_network_heal(struct sim_network *network)
 {
+    network->options.void_ns = 0;
     for (uint32_t from = 0; from < network->host_count; from++) {
         for (uint32_t to = 0; to < network->host_count; to++) {
             struct sim_path *path = &network->paths[from][to];

@@ -424,15 +424,14 @@ static void draw_ends(uint64_t seed, struct swarm *out)
     out->gone = gone && out->cluster.lease_ms ? server : 0;
 }
 
-/* Not where a power loss takes what it likes, nor where bits flip: what becomes of a replica that is damaged is not drawn
- * together with what becomes of one that is replaced. */
+/* Not where bits flip: in an open segment that is a torn tail to a cold start, which may serve without who has all. */
 static void draw_failover(uint64_t seed, uint32_t failovers, struct swarm *out)
 {
     struct random random;
     random_init(&random, seed ^ 0xfa11); /* likewise */
     const bool failover = chance(&random, failovers);
     const uint32_t lease_ms = (uint32_t)spread(&random, 100, 2);
-    if (!failover || out->cluster.durability != PM_FENCE || out->nemesis.flip_in)
+    if (!failover || out->nemesis.flip_in)
         return;
     out->cluster.lease_ms = lease_ms;
     /* Its only other copy may be on the server that fails. */

@@ -5,11 +5,10 @@
 #include <string.h>
 
 #include "common/fabric/verbs/verbs_check.h"
+#include "common/reactor/descriptors.h"
 #include "tools/doctor/doctor.h"
 
 #define HUGE_PAGES "/sys/kernel/mm/hugepages/hugepages-2048kB"
-
-enum { FEW_DESCRIPTORS = 4096 };
 
 static void check_locked(struct doctor *doctor)
 {
@@ -58,7 +57,7 @@ static void check_descriptors(struct doctor *doctor)
     if (!read_descriptors(doctor, &limit)) {
         doctor_say(doctor, VERDICT_UNKNOWN, 0, "descriptors", NULL,
                    "/proc/self/limits cannot be read");
-    } else if (limit >= FEW_DESCRIPTORS) {
+    } else if (limit >= DESCRIPTORS_WANTED) {
         doctor_ok(doctor, "descriptors", NULL,
                   "up to %" PRIu64 " open (hard limit); each connection takes one or more", limit);
     } else {

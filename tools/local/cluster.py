@@ -177,12 +177,17 @@ def metrics_name(name):
     return f"{name}-metrics"
 
 
-def common_arguments(options, name):
-    """Of a CM or a server; with the cluster's key, if the operator has put one there."""
+def key_arguments(options, setting):
+    """If the operator has put one there."""
     key = os.path.join(options.directory, "cluster-key")
+    return [setting, key] if os.path.exists(key) else []
+
+
+def common_arguments(options, name):
+    """Of a CM or a server."""
     return [
         "--address", options.addresses[name],
-        *(["--cluster-key", key] if os.path.exists(key) else []),
+        *key_arguments(options, "--cluster-key"),
         "--log-bytes", LOG_BYTES,
         *(["--metrics", options.addresses[metrics_name(name)]] if options.metrics == "yes" else []),
         *given_arguments(options, "verbs_device"),
@@ -215,7 +220,7 @@ def cm_command(options, programs, name):
         programs.find("rowan-cm"),
         *common_arguments(options, name),
         "--coord", options.coord,
-        *(["--zookeeper", zookeeper.ensemble(options)] if with_zookeeper
+        *(["--zookeeper", zookeeper.ensemble(options), *key_arguments(options, "--zookeeper-key")] if with_zookeeper
           else ["--coord-dir", os.path.join(options.directory, "coord")]),
         "--cluster-servers", ",".join(map(str, settings.numbers(options))),
         "--replicas", str(options.replicas),
@@ -415,7 +420,7 @@ class Starter:
         deadline = time.monotonic() + START_SECONDS + data // SCAN_BYTES_A_SECOND
         remove(os.path.join(self.directory, "run"))  # dead sockets of a run that was killed
         for name in ("run", "log", "coord" if self.options.coord == "file" else "zookeeper"):
-            os.makedirs(os.path.join(self.directory, name), exist_ok=True)
+            os.makedirs(os.path.join(self.directory, name), mode=0o700 if name == "run" else 0o777, exist_ok=True)
         self.start_zookeepers(deadline)
         for command in commands[: self.options.managers]:
             self.spawn(*command)

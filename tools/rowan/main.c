@@ -58,13 +58,14 @@ static const struct config_spec spec = {
         "  user list | add NAME read|write|admin FILE [PREFIX] | remove NAME   who may log in; "
         "FILE has\n                  the secret, and gets a new one if it is not there\n"
         "  login required|open   whether who has not logged in may do nothing, or everything\n"
+        "  login rotate    servers prove themselves by another secret from now on\n"
         "Exit code: 0 done, 1 failed, 2 usage.",
     .positional =
         "get KEY | put KEY VALUE | put KEY --value-file FILE | del KEY | status | shards "
         "| top | slow | trace KEY | verify | add ID | drain ID | remove ID | move SHARD FROM TO "
         "| split SHARD [SLOT] | give-up shard|server ID | balance on|off|dry-run | set [WHOM] "
         "[KEY=VALUE] | user ... "
-        "| login required|open",
+        "| login required|open|rotate",
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],
 };

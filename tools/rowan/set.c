@@ -8,6 +8,8 @@
 
 enum { TARGETS = CLUSTER_MAX_MEMBERS + MANAGERS_MAX, NAME_BYTES = CLUSTER_MAX_ADDRESS_BYTES + 16 };
 
+#define AGAIN_NS (50 * NS_PER_MS)
+
 /* Whom to ask for what. */
 struct request {
     struct admin *admin;
@@ -69,6 +71,24 @@ static int add_json(const struct request *request, uint32_t target, const struct
     return json_array_append_new(request->answers, answer);
 }
 
+/* A server that has just started is asked again until it knows the configuration, which says who may change what. */
+static void ask(const struct request *request, uint32_t target,
+                const Rowan__ControlMessage *question, struct admin_call *call)
+{
+    const uint64_t timeout_ns = request->settings->timeout_ms * NS_PER_MS,
+                   end_ns = clock_now_ns(clock_system()) + timeout_ns;
+    for (;;) {
+        admin_post(request->admin, call, target, question, timeout_ns);
+        (void)admin_wait_all(request->admin); /* its error is the call's */
+        const uint64_t again_ns = clock_now_ns(clock_system()) + AGAIN_NS;
+        if (call->error != ROWAN_EAGAIN || again_ns >= end_ns)
+            return;
+        admin_call_free(call);
+        while (clock_now_ns(clock_system()) < again_ns && !admin_wait(request->admin, again_ns))
+            ;
+    }
+}
+
 /* One after the other: what one refuses as a mistake, nobody else is asked. */
 static int ask_all(struct request *request)
 {
@@ -79,9 +99,7 @@ static int ask_all(struct request *request)
         struct admin_call call;
         const uint32_t target = request->targets[i];
         char name[NAME_BYTES];
-        admin_post(request->admin, &call, target, &question,
-                   request->settings->timeout_ms * NS_PER_MS);
-        (void)admin_wait_all(request->admin); /* its error is the call's */
+        ask(request, target, &question, &call);
         const int error = call.error;
         if (error)
             code = tool_say("set: %s: %s", name_of(request->admin, target, name),

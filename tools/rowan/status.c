@@ -117,6 +117,18 @@ static void print_filling(const struct counts *counts)
     printf(".\n");
 }
 
+/* At least one member answers, and none of those that do has a lease. */
+static bool nobody_has_a_lease(const struct view *view)
+{
+    bool any = false, none = view->status.config->lease_ms > 0;
+    for (uint32_t i = 0; i < view->status.config->member_count; i++) {
+        const struct admin_call *call = &view->status.calls[i];
+        any = any || !call->error;
+        none = none && (call->error || call->reply->server_status->lease_left_ms == 0);
+    }
+    return any && none;
+}
+
 static void print_troubles(const struct view *view)
 {
     const struct cluster_config *config = view->status.config;
@@ -125,6 +137,9 @@ static void print_troubles(const struct view *view)
             "Stuck: the configuration manager cannot store a configuration: %s. Until it can, no "
             "failed server is replaced, and none joins.\n",
             error_sentence(view->status.store_error));
+    if (nobody_has_a_lease(view))
+        printf("Stuck: no server has a lease, so none answers clients; the log of the "
+               "configuration manager says why.\n");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error && call->reply->server_status->damaged_places > 0)

@@ -155,15 +155,21 @@ int command_user(const struct rowan_settings *settings, char **words)
 
 int command_login(const struct rowan_settings *settings, char **words)
 {
+    static const struct {
+        const char *word, *done;
+    } choices[] = {{"open", "who has not logged in may do everything"},
+                   {"required", "who has not logged in may do nothing"},
+                   {"rotate", "servers prove themselves by another secret"}};
     Rowan__Plan plan = ROWAN__PLAN__INIT;
-    const bool required = strcmp(words[1], "required") == 0;
-    if (!required && strcmp(words[1], "open") != 0)
-        return tool_usage("login is followed by required or open");
+    while (strcmp(words[1], choices[plan.to].word) != 0) {
+        if (++plan.to == sizeof choices / sizeof choices[0])
+            return tool_usage("login is followed by required, open or rotate");
+    }
     plan.kind = ROWAN__PLAN__KIND__LOGIN;
-    plan.to = required;
+    while (plan.rotation == 0)
+        random_entropy(&plan.rotation, sizeof plan.rotation);
     const int code = command_carry_out(settings, "login", &plan, NULL, NULL);
     if (code == EXIT_DONE)
-        puts(required ? "who has not logged in may do nothing"
-                      : "who has not logged in may do everything");
+        puts(choices[plan.to].done);
     return code;
 }

@@ -198,7 +198,8 @@ static void judge_round(struct verify *verify, struct shard_check *check)
 /* An error that the server itself answered: it may be asked again. */
 static bool is_passing(int error)
 {
-    return error == ROWAN_EBUSY || error == ROWAN_ENOTMINE || error == ROWAN_ENOMEM;
+    return error == ROWAN_EBUSY || error == ROWAN_EAGAIN || error == ROWAN_ENOTMINE ||
+           error == ROWAN_ENOMEM;
 }
 
 /* Remembers the servers that gave no answer. True if there is one. */

@@ -19,6 +19,7 @@ enum {
 /* Times, all compared with the now_ns of polls. */
 #define SHM_CHECK_NS       (1 * NS_PER_MS)   /* between looks at the sockets while awake */
 #define SHM_SLEPT_CHECK_NS (100 * NS_PER_US) /* likewise, after a sleep that no bell ended */
+#define SHM_SWEEP_NS       (250 * NS_PER_MS) /* longest sleep of who has accepted a connection */
 #define SHM_HANDSHAKE_NS   (5 * NS_PER_S)
 #define SHM_STALL_NS       (2 * NS_PER_S)   /* a half-sent large message others wait for */
 #define SHM_VOID_NS        (1 * NS_PER_S)   /* a claim of a closed segment */
@@ -44,12 +45,15 @@ struct shm_buffer {
 struct shm_endpoint {
     struct endpoint base;
     int event_fd;
+    int sweep_fd; /* a timer, every SHM_SWEEP_NS while `sweeps` */
+    bool sweeps;
     int door_fd;
     struct shm_doorbell *door;
     struct shm_zone *zone;
 
     bool woken; /* look at the sockets in the next poll */
     bool slept; /* likewise, if the last look is some time ago */
+    bool rung;  /* the last sleep was: the ring is still to be taken */
     uint32_t sleep_number;
     uint64_t checked_ns; /* when the sockets were last looked at */
 
@@ -119,16 +123,20 @@ struct shm_conn {
     int channel_fd; /* active: until the hello is sent */
 
     struct shm_doorbell *peer_door;
-    int peer_event_fd;
+    int peer_event_fd; /* of layouts before VERSION_SHM_RING */
     uint32_t peer_slot;
+    bool unheard; /* the system had no memory to wake the peer: the connection breaks */
 
     struct shm_rowan *rowan; /* the `window`; NULL: the peer has no zone for us */
     struct shm_out out;
     struct shm_in in;
 };
 
-#define SHM_TAG_WAKE (UINT64_MAX - 2)
-#define SHM_WATCHED  (EPOLLIN | EPOLLRDHUP) /* not edge-triggered */
+enum { LIST_SWEPT = LIST_OWN }; /* open; their rings are looked at in turn */
+
+#define SHM_TAG_WAKE  (UINT64_MAX - 2)
+#define SHM_TAG_SWEEP (UINT64_MAX - 3)
+#define SHM_WATCHED   (EPOLLIN | EPOLLRDHUP) /* not edge-triggered */
 
 /* --- shm_connect.c --- */
 void shm_conn_stop(struct conn *conn);
@@ -142,6 +150,9 @@ void conn_ring(struct shm_conn *conn);
 int shm_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                 uint64_t context, struct fabric_conn **out);
 int shm_accepted(struct endpoint *endpoint, int fd);
+
+/* Its timer, while it has accepted a connection. */
+void shm_sweep(struct shm_endpoint *endpoint, bool sweeps);
 
 /* The next step of a handshake: on a readable socket, and at each look at the sockets. */
 void connect_step(struct shm_conn *conn);

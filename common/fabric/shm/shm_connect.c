@@ -10,7 +10,7 @@
  *   or: CLOSED with that error               <---  5'welcome with an error, and the socket's end
  *
  * The socket stays open for the connection's life: its end is how a side learns that the other is
- * gone, and nothing else ever travels over it.
+ * gone, and nothing else travels over it than rings (5).
  *
  * 1. A descriptor that came is either owned by the connection or closed when the step returns.
  * 2. Nonsense costs the peer its connection and us one log line.
@@ -18,10 +18,13 @@
  * 4. A dead connection's socket is closed at once. All else is given back by a later poll (conn.h), and not before a
  *    sync that is under way has ended, because nothing waits for it.
  * 5. A doorbell rung by one peer is never lost by another that was stopped in the middle: the one
- *    who wakes a sleeper writes the eventfd first and only then takes the sleep's number away, and
- *    takes away no other sleep's number. A peer that finds the number writes, too.
+ *    who wakes a sleeper rings first and only then takes the sleep's number away, and
+ *    takes away no other sleep's number. A peer that finds the number rings, too. A ring is one byte over the socket, whose flags
+ *    each end has for itself: an eventfd's are the peer's as well, and it could let us wait in a write for ever. Layouts before
+ *    VERSION_SHM_RING have an eventfd; of these we look first whether it can be written, which a peer may change meanwhile.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -82,14 +85,17 @@ static int attach(struct shm_conn *conn, struct gift *gift, uint32_t peer_slot)
     void *door;
     int error;
 
-    if (peer_slot >= SHM_MAX_CONNS || !is_eventfd(gift->fds[1]))
+    const bool by_socket = conn->base.layout >= VERSION_SHM_RING;
+    if (peer_slot >= SHM_MAX_CONNS || !(by_socket || is_eventfd(gift->fds[1])))
         return ROWAN_EFORMAT;
     error = memory_map(gift->fds[0], sizeof(struct shm_doorbell), &door);
     if (error)
         return error;
     conn->peer_door = door;
-    conn->peer_event_fd = gift->fds[1];
     conn->peer_slot = peer_slot;
+    if (by_socket)
+        return 0;
+    conn->peer_event_fd = gift->fds[1];
     gift->fds[1] = -1;
     return 0;
 }
@@ -152,12 +158,33 @@ void shm_conn_destroy(struct conn *base)
     free(conn->directory);
 }
 
+/* 5. False: nothing was rung. */
+static bool wake(struct shm_conn *conn)
+{
+    const uint64_t one = 1;
+    struct pollfd wait = {.fd = conn->peer_event_fd, .events = POLLOUT};
+
+    if (conn->base.layout >= VERSION_SHM_RING) {
+        if (send(conn->socket_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 || errno == EAGAIN)
+            return true;                             /* what is full is readable, too */
+        if (errno != EPIPE && errno != ECONNRESET) { /* else its end is on its way */
+            conn->unheard = true;                    /* we may be in the middle of a claim */
+            conn_list_add(&conn->base, LIST_ACTIVE);
+        }
+        return false;
+    }
+    if (poll(&wait, 1, 0) == 1) {
+        const ssize_t written = write(conn->peer_event_fd, &one, sizeof one);
+        ASSERT(written == (ssize_t)sizeof one || errno == EAGAIN);
+    }
+    return true;
+}
+
 void conn_ring(struct shm_conn *conn)
 {
     struct shm_doorbell *door = conn->peer_door;
     const uint32_t word = conn->peer_slot / 64;
     const uint64_t one = 1;
-    ssize_t written;
     uint32_t sleep;
 
     atomic_fetch_or_explicit(&door->ready[word], one << (conn->peer_slot % 64),
@@ -165,12 +192,18 @@ void conn_ring(struct shm_conn *conn)
     if (!(atomic_load_explicit(&door->summary, memory_order_seq_cst) & one << word))
         atomic_fetch_or_explicit(&door->summary, one << word, memory_order_seq_cst);
     sleep = atomic_load_explicit(&door->sleeping, memory_order_seq_cst);
-    if (sleep == 0)
+    if (sleep == 0 || !wake(conn))
         return;
-    written = write(conn->peer_event_fd, &one, sizeof one);    /* 5 */
-    ASSERT(written == (ssize_t)sizeof one || errno == EAGAIN); /* full is readable, too */
     atomic_compare_exchange_strong_explicit(&door->sleeping, &sleep, 0, memory_order_seq_cst,
                                             memory_order_relaxed);
+}
+
+static void opened(struct shm_conn *conn)
+{
+    conn_list_add(&conn->base, LIST_SWEPT);
+    if (!conn->base.active)
+        shm_sweep(conn->endpoint, true);
+    conn_opened(&conn->base);
 }
 
 /* --- the active side --- */
@@ -322,7 +355,7 @@ static void step_greet(struct shm_conn *conn)
         conn_break(&conn->base, error == ROWAN_ECLOSED ? ROWAN_EUNREACHABLE : error, false);
         return;
     }
-    conn_opened(&conn->base);
+    opened(conn);
 }
 
 int shm_connect(struct fabric_endpoint *base, const char *address, uint32_t index, uint64_t context,
@@ -375,7 +408,7 @@ static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, stru
         return ROWAN_EFORMAT;
     error = greeting_unpack(base, &hello->identity, &conn->base.peer);
     if (!error)
-        error = fabric_admit_peer(base, &conn->base.peer);
+        error = endpoint_admit(&conn->base);
     if (!error)
         error = attach(conn, gift, hello->slot);
     if (!error)
@@ -392,7 +425,8 @@ static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, stru
 static int welcome_send(struct shm_conn *conn, int answer)
 {
     const struct shm_endpoint *endpoint = conn->endpoint;
-    int fds[SHM_MAX_FDS] = {endpoint->door_fd, endpoint->event_fd};
+    const bool by_socket = conn->base.layout >= VERSION_SHM_RING;
+    int fds[SHM_MAX_FDS] = {endpoint->door_fd, by_socket ? endpoint->door_fd : endpoint->event_fd};
     unsigned fd_count = answer ? 0 : WELCOME_FDS;
     struct shm_welcome welcome = {.magic = SHM_MAGIC,
                                   .layouts = LAYOUTS,
@@ -444,7 +478,7 @@ static void step_expect(struct shm_conn *conn)
     if (welcome_send(conn, error) || error)
         conn_end(&conn->base);
     else
-        conn_opened(&conn->base);
+        opened(conn);
 }
 
 int shm_accepted(struct endpoint *base, int fd)

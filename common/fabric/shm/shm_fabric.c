@@ -6,11 +6,14 @@
  *    it without a lock.
  * 2. While an endpoint is armed its `sleeping` word holds the number of this sleep, which no other
  *    sleep has (shm_connect.c, 5).
- * 3. Whoever rang set a bell, and takes the sleep's number away; if neither is so after a sleep, the
- *    eventfd is not read. Written too late for that, it stays readable and ends the next sleep at once; the look at
- *    the sockets that follows such sleeps reads it.
+ * 3. Whoever rang set a bell, and takes the sleep's number away; then the ring is looked for on the sockets of those who did
+ *    (shm_connect.c, 5). One that comes too late for that, or over the eventfd of former layouts, stays readable and ends the next
+ *    sleep at once; the look at the sockets that follows such sleeps reads it.
  * 4. The bell's bit is cleared before the ring is read. So a record that the read does not see sets
  *    the bit again.
+ * 5. A faulty peer may clear the bits of others, or the sleep's number. So each look at the sockets is one at SWEPT rings, too, in
+ *    turn, and who has accepted a connection sleeps no longer than SHM_SWEEP_NS: what no bell announced waits so long at most.
+ *    Nobody sets a timer for that at each sleep: it goes on by itself.
  *
  * A poll of an endpoint with nothing to do reads the doorbell's summary, the zone's oldest segment and two list heads,
  * whatever the number of connections; the sockets are looked at once a millisecond, and after a sleep that no bell
@@ -23,21 +26,26 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/fabric/shm/shm.h"
 
-enum { EPOLL_EVENTS = 64 };
+enum {
+    EPOLL_EVENTS = 64,
+    SWEPT = 64, /* 5 */
+    RINGS = 16, /* of one peer, in one look: more than wait in a socket but by accident */
+};
 
 /* --- sleep --- */
 
-/* Takes what was rung off the eventfd. */
-static void drain(struct shm_endpoint *endpoint)
+/* Takes what was rung off the eventfd, or the timer's ticks, which goes on only then. */
+static void drain(int fd)
 {
     uint64_t count;
-    const ssize_t got = read(endpoint->event_fd, &count, sizeof count);
+    const ssize_t got = read(fd, &count, sizeof count);
 
     ASSERT(got == (ssize_t)sizeof count || errno == EAGAIN);
 }
@@ -61,7 +69,7 @@ static void disarm(struct endpoint *base)
     if (atomic_exchange_explicit(&door->sleeping, 0, memory_order_seq_cst) !=
             endpoint->sleep_number ||
         atomic_load_explicit(&door->summary, memory_order_seq_cst))
-        drain(endpoint);
+        endpoint->rung = true;
     else
         endpoint->slept = true;
 }
@@ -100,27 +108,59 @@ static uint64_t interval_ns(const struct endpoint *base)
 
 /* --- sockets --- */
 
-/* Nothing may come after the handshake, so readable means: the peer is gone, or faulty. */
-static void socket_readable(struct shm_conn *conn)
+/* Of an open connection. Nothing but rings may come after the handshake: else the peer is gone, or faulty. */
+static bool take_ring(struct shm_conn *conn)
 {
     int fds[SHM_MAX_FDS];
     unsigned fd_count;
     char byte;
-    int error;
+    const int error = socket_receive(conn->socket_fd, &byte, sizeof byte, fds, &fd_count);
 
-    if (conn->base.state < CONN_OPEN)
-        connect_step(conn);
-    if (conn->base.state != CONN_OPEN)
-        return;
-    error = socket_receive(conn->socket_fd, &byte, sizeof byte, fds, &fd_count);
     if (error == ROWAN_EAGAIN)
-        return;
+        return false;
+    if (!error && fd_count == 0 && conn->base.layout >= VERSION_SHM_RING)
+        return true;
     while (fd_count > 0)
         close(fds[--fd_count]);
     if (error == ROWAN_ECLOSED)
         conn_break(&conn->base, ROWAN_ECLOSED, true);
     else
         conn_break(&conn->base, ROWAN_EFORMAT, false);
+    return false;
+}
+
+static void socket_readable(struct shm_conn *conn)
+{
+    if (conn->base.state < CONN_OPEN)
+        connect_step(conn);
+    for (unsigned i = 0; i < RINGS && conn->base.state == CONN_OPEN && take_ring(conn); i++)
+        ;
+}
+
+/* 5 */
+void shm_sweep(struct shm_endpoint *endpoint, bool sweeps)
+{
+    const struct timespec every = {.tv_nsec = sweeps ? (long)SHM_SWEEP_NS : 0};
+    const struct itimerspec spec = {every, every};
+
+    if (endpoint->sweeps != sweeps)
+        timerfd_settime(endpoint->sweep_fd, 0, &spec, NULL);
+    endpoint->sweeps = sweeps;
+}
+
+static void look_at_rings(struct shm_endpoint *endpoint)
+{
+    uint32_t left = endpoint->base.counts[LIST_SWEPT];
+
+    if (left == 0)
+        shm_sweep(endpoint, false);
+    for (left = left < SWEPT ? left : SWEPT; left > 0; left--) {
+        struct conn *conn = conn_list_take(&endpoint->base, LIST_SWEPT);
+
+        conn_list_append(conn, LIST_SWEPT);
+        if (!in_is_empty((const struct shm_conn *)conn))
+            conn_list_add(conn, LIST_ACTIVE);
+    }
 }
 
 static void check_sockets(struct shm_endpoint *endpoint)
@@ -136,7 +176,11 @@ static void check_sockets(struct shm_endpoint *endpoint)
         struct shm_conn *conn;
 
         if (tag == SHM_TAG_WAKE) {
-            drain(endpoint);
+            drain(endpoint->event_fd);
+            continue;
+        }
+        if (tag == SHM_TAG_SWEEP) {
+            drain(endpoint->sweep_fd);
             continue;
         }
         if (tag == ENDPOINT_LISTENER) {
@@ -157,6 +201,7 @@ static void check_sockets(struct shm_endpoint *endpoint)
         connect_step(conn);
     if (endpoint->zone)
         zone_check(endpoint->zone);
+    look_at_rings(endpoint);
 }
 
 /* --- doorbell --- */
@@ -175,10 +220,15 @@ static void take_bells(struct shm_endpoint *endpoint)
             struct conn *conn = endpoint->base.conns[word * 64 + (uint32_t)__builtin_ctzll(bits)];
 
             bits &= bits - 1;
-            if (conn && conn->was_open)
-                conn_list_add(conn, LIST_ACTIVE);
+            if (!conn || !conn->was_open)
+                continue;
+            conn_list_add(conn, LIST_ACTIVE);
+            if (endpoint->rung && conn->state == CONN_OPEN)
+                endpoint->rung = !take_ring((struct shm_conn *)conn); /* 3 */
         }
     }
+    endpoint->slept |= endpoint->rung;
+    endpoint->rung = false;
 }
 
 /* --- connections --- */
@@ -188,6 +238,8 @@ static unsigned move(struct conn *base, struct fabric_event *events, unsigned ma
     struct shm_conn *conn = (struct shm_conn *)base;
     unsigned count = 0;
 
+    if (conn->unheard)
+        conn_break(base, ROWAN_EIO, false);
     if (conn->rowan && base->state == CONN_OPEN)
         shm_rowan_push(conn);
     if (conn->rowan && conn_moves(base))
@@ -249,6 +301,7 @@ static void shm_endpoint_free(struct endpoint *base)
     if (base->listen_fd >= 0)
         socket_unlink(fabric->directory_fd, fabric->name, base->index);
     close_fd(endpoint->event_fd);
+    close_fd(endpoint->sweep_fd);
     close_fd(endpoint->door_fd);
     if (endpoint->door)
         munmap(endpoint->door, sizeof *endpoint->door);
@@ -266,6 +319,10 @@ static int open_descriptors(struct shm_endpoint *endpoint)
     if (memory_create("rowan-doorbell", sizeof *endpoint->door, &endpoint->door_fd, &door))
         return ROWAN_ENOMEM;
     endpoint->door = door;
+    endpoint->sweep_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (endpoint->sweep_fd < 0 ||
+        endpoint_watch(&endpoint->base, endpoint->sweep_fd, EPOLLIN, SHM_TAG_SWEEP))
+        return ROWAN_EIO;
     return endpoint_watch(&endpoint->base, endpoint->event_fd, SHM_WATCHED, SHM_TAG_WAKE);
 }
 
@@ -275,7 +332,7 @@ static int shm_endpoint_open(struct endpoint *base)
     const struct shm_fabric *fabric = (const struct shm_fabric *)base->fabric;
     int error;
 
-    endpoint->event_fd = endpoint->door_fd = -1;
+    endpoint->event_fd = endpoint->sweep_fd = endpoint->door_fd = -1;
     endpoint->woken = true;
     error = open_descriptors(endpoint);
     if (error || fabric->directory_fd < 0)
@@ -355,6 +412,7 @@ int fabric_open_shm(const char *address, struct fabric **out)
     fabric->base.backend = &backend;
     fabric->base.base.caps = (struct fabric_caps){
         .backend = "shm",
+        .shares_messages = true,
         .block_limit = SHM_BLOCK_BYTES,
         .landing_stride = FABRIC_STRIDE,
         .max_batch_blocks = SHM_BLOCKS,

@@ -27,7 +27,7 @@ enum {
 /* --- doorbell: one for an endpoint, shared with each of its peers --- */
 
 /* A peer that has something for connection s of this endpoint sets bit s % 64 of ready[s / 64],
- * then bit s / 64 of `summary`; if `sleeping` is not 0 it then writes the endpoint's eventfd. */
+ * then bit s / 64 of `summary`; if `sleeping` is not 0 it then rings (shm_connect.c, 5). */
 struct shm_doorbell {
     _Alignas(SHM_LINE) _Atomic uint64_t summary;
     _Alignas(SHM_LINE) _Atomic uint32_t sleeping; /* number of the present sleep, 0: awake */
@@ -165,7 +165,7 @@ static inline uint32_t closed_claims(uint64_t word)
 
 #define SHM_MAGIC UINT64_C(0x6d68732d6e776f72) /* "rown-shm" */
 
-/* Connector to acceptor. Descriptors: doorbell, eventfd, channel. */
+/* Connector to acceptor. Descriptors: doorbell, eventfd (not used from VERSION_SHM_RING on), channel. */
 struct shm_hello {
     uint64_t magic;
     struct greeting_layouts layouts;
@@ -175,7 +175,7 @@ struct shm_hello {
     uint64_t reserved[4];
 };
 
-/* Acceptor to connector. Descriptors: doorbell, eventfd; with a zone also its control block and its
+/* Acceptor to connector. Descriptors: doorbell, eventfd (from VERSION_SHM_RING on the doorbell again); with a zone also its control block and its
  * PM; then, in layouts from VERSION_SHM_TAP on and if that PM has one, the ring of its tap. None when `error` is not 0. */
 struct shm_welcome {
     uint64_t magic;

@@ -4,6 +4,7 @@
 #define FABRIC_TCP_H
 
 #include <netinet/in.h>
+#include <string.h>
 #include <sys/uio.h>
 
 #include "common/base/assert.h"
@@ -13,7 +14,7 @@
 
 enum {
     TCP_MAX_CONNS = 16384,    /* of an endpoint */
-    TCP_MAX_HALF_OPEN = 1024, /* sockets that have not said who they are */
+    TCP_MAX_HALF_OPEN = 1024, /* sockets that have not said, or servers not shown, who they are */
 
     TCP_BLOCK_BYTES = 64 << 10,
     TCP_BLOCKS = 4096, /* of one connection's queue of Rowan sends */
@@ -36,8 +37,9 @@ enum {
     TCP_OUTS = 1024,          /* connections with something to send */
     TCP_OUTS_BLOCKED = 960,   /* and of these, whose peers do not read */
     TCP_OUTS_KEPT = 16,       /* free ones that are not given back */
-    TCP_LARGES_KEPT = 4,      /* likewise */
-    TCP_SLABS_KEPT = 16,      /* likewise, of chunks and middles: aligned, so each is mapped anew */
+    TCP_PINNED = 16,     /* slabs: more than a peer that reads keeps others from (tcp_send.c, 3) */
+    TCP_LARGES_KEPT = 4, /* likewise */
+    TCP_SLABS_KEPT = 16, /* likewise, of chunks and middles: aligned, so each is mapped anew */
 
     TCP_BOUNCE_BYTES = 16 << 10,  /* tcp_landing.c */
     TCP_SOCKET_BYTES = 128 << 10, /* SO_SNDBUF and SO_RCVBUF for messages; the kernel doubles it */
@@ -47,9 +49,10 @@ enum {
 /* Times, all compared with the now_ns of polls. */
 #define TCP_CHECK_NS     (1 * NS_PER_MS) /* between looks at what is only a matter of time */
 #define TCP_HANDSHAKE_NS (5 * NS_PER_S)
-#define TCP_HALF_OPEN_NS (1 * NS_PER_S) /* half-open longer than this: may be closed for another */
-#define TCP_CUT_NS       (1 * NS_PER_S) /* age of a cut block */
-#define TCP_UNREAD_NS    (500 * NS_PER_MS) /* a large message nobody reads, in memory others want */
+/* Half-open longer than this: may be closed for another. A hello follows its connection at once. */
+#define TCP_HALF_OPEN_NS (200 * NS_PER_MS)
+#define TCP_CUT_NS       (1 * NS_PER_S)    /* age of a cut block */
+#define TCP_UNREAD_NS    (500 * NS_PER_MS) /* of a peer, while it keeps memory that others want */
 #define TCP_WAIT_NS      (2 * NS_PER_US)   /* between looks at the sockets while awake */
 
 struct tcp_conn;
@@ -68,12 +71,13 @@ struct tcp_fabric {
 };
 
 enum tcp_list_kind {
-    LIST_HALF_OPEN = LIST_OWN, /* in the handshake, and has not said who it is */
+    LIST_HALF_OPEN = LIST_OWN, /* in the handshake: TCP_MAX_HALF_OPEN */
     LIST_BLOCKED,    /* has something to send, and its peer does not read; the longest first */
     LIST_LANDING,    /* blocks can be read */
     LIST_NO_SEGMENT, /* blocks wait for a segment */
     LIST_CUT,        /* has a cut block in the zone */
     LIST_FENCING,    /* blocks have landed that are not acknowledged */
+    LIST_GUEST_IN,   /* guests of which something can be read, or that are trusted since */
     TCP_LISTS,
 };
 
@@ -104,15 +108,18 @@ struct tcp_slabs {
 struct tcp_endpoint {
     struct endpoint base;
 
-    bool more_events;    /* the last look at the sockets did not see all */
-    uint64_t waited_ns;  /* when the sockets were last looked at */
-    uint64_t checked_ns; /* when deadlines were */
+    bool more_events;     /* the last look at the sockets did not see all */
+    uint64_t waited_ns;   /* when the sockets were last looked at */
+    uint64_t checked_ns;  /* when deadlines were */
+    uint64_t guests_ns;   /* since when guests are looked at: tcp_guest.c, 3 */
+    uint32_t guests_left; /* so many more times */
 
     struct tcp_slabs slabs;
 
     struct tcp_zone *zone;
     uint32_t zone_members;
-    uint8_t *bounce; /* TCP_BOUNCE_BYTES, with a zone */
+    uint8_t *bounce;           /* TCP_BOUNCE_BYTES, with a zone */
+    union tcp_address address; /* where it listens; all 0: nowhere */
 };
 
 /* --- connections --- */
@@ -128,8 +135,26 @@ struct tcp_in {
     uint64_t number;   /* of the next message */
     struct held *held; /* messages with the owner */
     uint64_t held_bytes;
-    bool stopped; /* the owner holds too much: nothing is read */
+    bool stopped; /* nothing is read: the owner holds too much, or it is a guest (tcp_guest.c) */
 };
+
+/* What begins at a place where a head does. */
+enum unread { UNREAD_WHOLE, UNREAD_CUT_HEAD, UNREAD_CUT, UNREAD_GARBAGE };
+
+static inline enum unread look_at_unread(const void *data, uint32_t left, uint64_t number,
+                                         uint32_t *bytes)
+{
+    struct tcp_message_head head;
+
+    if (left < sizeof head)
+        return UNREAD_CUT_HEAD;
+    memcpy(&head, data, sizeof head);
+    *bytes = head.bytes;
+    if (head.magic != TCP_MESSAGE_MAGIC || head.bytes > FABRIC_MAX_MESSAGE_BYTES ||
+        head.number != number)
+        return UNREAD_GARBAGE;
+    return message_wire_bytes(head.bytes) <= left ? UNREAD_WHOLE : UNREAD_CUT;
+}
 
 /* Messages out. */
 struct tcp_out {
@@ -162,6 +187,7 @@ struct tcp_conn {
     union tcp_address address; /* active */
 
     uint64_t nonce; /* of the active side's proof */
+    bool former;    /* that is, or was, made with the former secret */
     uint32_t greeting_got;
     struct tcp_greeting greeting; /* being received */
 
@@ -170,6 +196,7 @@ struct tcp_conn {
     uint64_t out_number; /* of the next message sent */
 
     struct tcp_landing *landing; /* passive, and we have one for the peer */
+    struct tcp_guest *guest; /* it is one; NULL: it is none, or is none any more and was told all */
 };
 
 enum tcp_socket_kind { SOCKET_MESSAGES, SOCKET_BLOCKS }; /* one bit of a tag */
@@ -180,6 +207,7 @@ void tcp_conn_destroy(struct conn *conn);
 int tcp_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                 uint64_t context, struct fabric_conn **out);
 bool tcp_make_room(struct endpoint *endpoint);
+bool tcp_proof_again(const struct fabric_conn *conn, uint8_t code[MAC_BYTES]);
 int tcp_accepted(struct endpoint *endpoint, int fd);
 
 /* The next step of a handshake, after something happened on a socket. */
@@ -194,6 +222,9 @@ int tcp_address_parse(const char *text, uint32_t index, union tcp_address *out);
 /* Adds to the port. Errors: ROWAN_EINVALID. */
 int tcp_address_index(union tcp_address *address, uint32_t index);
 
+/* IPv6, or IPv4 mapped into it (RFC 4291, section 2.5.5.2). */
+void tcp_address_bytes(const union tcp_address *address, uint8_t host[16], uint16_t *port);
+
 /* Errors: ROWAN_EINUSE EPERMISSION EINVALID (not an address of this host) ETOOMANY EIO. */
 int tcp_listen(const union tcp_address *address, int *out_fd);
 
@@ -201,6 +232,9 @@ int tcp_listen(const union tcp_address *address, int *out_fd);
 int tcp_start_connect(const union tcp_address *address, int *out_fd);
 
 void tcp_set_options(int fd);
+
+/* Tells the address of the peer, not its port: of IPv6, the network. 0: it has gone. */
+uint64_t tcp_source(int fd);
 
 /* Makes the buffers of a socket between servers larger. */
 void tcp_widen(int fd, enum tcp_socket_kind kind);
@@ -241,13 +275,34 @@ unsigned tcp_in_poll(struct tcp_conn *conn, struct fabric_event *events, unsigne
 
 /* True: tcp_in_poll could go on at once. */
 bool tcp_in_has_work(const struct tcp_conn *conn);
+/* How many slabs of these kinds (a bit for each) messages of the connection keep from others. */
+uint32_t tcp_in_pinned(const struct tcp_conn *conn, uint32_t kinds);
 void tcp_in_fini(struct tcp_conn *conn);
 void tcp_message_release(struct fabric_conn *conn, uint64_t message);
+
+/* Of what was read elsewhere, and begins with a head: takes it over. False: no memory. */
+bool tcp_in_take_over(struct tcp_conn *conn, const void *data, uint32_t bytes);
+
+/* The peer sends no messages. */
+void tcp_tell_garbage(const struct tcp_conn *conn);
+
+/* --- tcp_guest.c --- */
+extern const struct fabric_ops tcp_guest_ops; /* of a guest's connection */
+void tcp_guest_release(struct fabric_conn *conn, uint64_t message);
+int tcp_guest_came(struct conn *conn);
+void tcp_guest_went(struct conn *conn);
+
+/* Something happened on its socket. */
+void tcp_guest_event(struct tcp_conn *conn);
+
+/* Messages of guests, of a few in each poll. tcp_guests_wait_ns: when the next may come of those on LIST_GUEST_IN. */
+unsigned tcp_guests_poll(struct tcp_endpoint *endpoint, struct fabric_event *events, unsigned max);
+uint64_t tcp_guests_wait_ns(const struct tcp_endpoint *endpoint);
 
 /* --- tcp_send.c --- */
 int tcp_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count);
 void tcp_out_push(struct tcp_conn *conn);
-/* Gives back memory that others want and whose receivers do not read. */
+/* Gives back memory that others want: of connections whose peers do not read. */
 void tcp_out_check(struct tcp_endpoint *endpoint);
 void tcp_out_fini(struct tcp_conn *conn);
 

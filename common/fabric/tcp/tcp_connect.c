@@ -9,10 +9,15 @@
  *   CONNECTED                                  ACCEPTED
  *
  * 1. A handshake takes at most TCP_HANDSHAKE_NS. One that fails at the passive side ends silently.
- * 2. At most TCP_MAX_HALF_OPEN sockets have not said who they are. For one more the oldest is closed,
- *    if it had TCP_HALF_OPEN_NS; else the new one waits in the kernel's queue.
+ * 2. At most TCP_MAX_HALF_OPEN sockets have not said who they are, or that they are a server and not shown it on the second
+ *    socket: before that they have no place in the landing zone. For one more the oldest is closed, if it had
+ *    TCP_HALF_OPEN_NS; else the new one waits in the kernel's queue.
  * 3. The port of a server that is gone may be the one that the kernel gives our own socket: then it
  *    connects to itself and reads its own hello. That is nobody.
+ * 4. A proof names both ends (tcp_wire.h): the address that was dialled, which the passive side knows as its own, and who answered
+ *    there. So whoever got a dead server's address cannot pass on what it hears to a living one.
+ * 5. While the secret changes (fabric_endpoint_secret) either is taken, and answered in kind. Who is refused signs with the other
+ *    one the next time: his peers have not heard yet that it changes, or have heard that it has.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +87,7 @@ void tcp_conn_destroy(struct conn *base)
     tcp_in_fini(conn);
     tcp_out_fini(conn);
     landing_destroy(conn);
+    free(conn->guest);
 }
 
 /* --- greetings --- */
@@ -97,35 +103,86 @@ static struct tcp_greeting greeting_make(const struct tcp_conn *conn, enum tcp_g
                                  .identity = conn->endpoint->base.base.identity};
 }
 
-/* fabric_endpoint_secret. Without one, or memory, all zeros, which nobody takes for a proof. */
-static void sign(const struct tcp_conn *conn, struct tcp_greeting *greeting)
+/* 4 */
+static void name_acceptor(struct tcp_conn *conn, const union tcp_address *address,
+                          const struct fabric_identity *who)
+{
+    struct fabric_acceptor *acceptor = &conn->base.base.acceptor;
+
+    *acceptor = (struct fabric_acceptor){
+        .incarnation = who->incarnation, .id = who->id, .kind = (uint16_t)who->kind};
+    tcp_address_bytes(address, acceptor->host, &acceptor->port);
+}
+
+/* The code of a greeting in that layout, by the secret or the former one. False: without that (fabric_endpoint_secret), or memory. */
+static bool code_of(const struct tcp_conn *conn, bool former, uint32_t layout,
+                    const struct tcp_greeting *greeting, uint8_t mac[MAC_BYTES])
 {
     const struct fabric_endpoint *endpoint = &conn->endpoint->base.base;
+    const uint8_t *secret = former ? endpoint->former : endpoint->secret;
+    struct tcp_proof proof = {*greeting, conn->base.base.acceptor};
+    uint8_t key[MAC_BYTES];
+
+    memset(proof.greeting.mac, 0, sizeof proof.greeting.mac);
+    if (former ? !endpoint->has_former : !endpoint->has_secret)
+        return false;
+    if (layout < VERSION_TCP_ENDS)
+        return mac_make(secret, FABRIC_SECRET_BYTES, &proof.greeting, sizeof proof.greeting, mac);
+    return mac_subkey(secret, FABRIC_SECRET_BYTES, TCP_PROOF_LABEL, key) &&
+           mac_make(key, sizeof key, &proof, sizeof proof, mac);
+}
+
+/* Without a code all zeros, which nobody takes for a proof. */
+static void sign(const struct tcp_conn *conn, uint32_t layout, struct tcp_greeting *greeting)
+{
     uint8_t mac[MAC_BYTES];
 
     memset(greeting->mac, 0, sizeof greeting->mac);
-    if (endpoint->has_secret &&
-        mac_make(endpoint->secret, sizeof endpoint->secret, greeting, sizeof *greeting, mac))
+    if (code_of(conn, conn->former, layout, greeting, mac))
         memcpy(greeting->mac, mac, sizeof mac);
 }
 
-/* With that nonce, and of the same one that spoke on the first socket. False: it must be, and is not. */
-static bool prove(struct tcp_conn *conn, const struct tcp_greeting *greeting, uint64_t nonce)
+/* 5 */
+static bool is_signed(struct tcp_conn *conn, uint32_t layout, const struct tcp_greeting *greeting)
 {
-    const struct fabric_endpoint *endpoint = &conn->endpoint->base.base;
-    const struct fabric_identity *who = &greeting->identity;
-    const struct fabric_identity *first = &conn->base.peer;
-    struct tcp_greeting copy = *greeting;
     uint8_t mac[MAC_BYTES];
 
-    memset(copy.mac, 0, sizeof copy.mac);
-    const bool right =
-        endpoint->has_secret && who->kind == first->kind && who->id == first->id &&
-        who->role == first->role && who->incarnation == first->incarnation && copy.nonce == nonce &&
-        mac_make(endpoint->secret, sizeof endpoint->secret, &copy, sizeof copy, mac) &&
-        mac_equal(mac, greeting->mac);
+    for (unsigned former = 0; former < 2; former++) {
+        if (!code_of(conn, former, layout, greeting, mac) || !mac_equal(mac, greeting->mac))
+            continue;
+        conn->former = former;
+        return true;
+    }
+    return false;
+}
+
+/* With that nonce, and of the same one that spoke on the first socket. False: it must be, and is not. */
+static bool prove(struct tcp_conn *conn, uint32_t layout, const struct tcp_greeting *greeting,
+                  uint64_t nonce)
+{
+    const struct fabric_identity *who = &greeting->identity;
+    const struct fabric_identity *first = &conn->base.peer;
+
+    const bool right = who->kind == first->kind && who->id == first->id &&
+                       who->role == first->role && who->incarnation == first->incarnation &&
+                       greeting->nonce == nonce && is_signed(conn, layout, greeting);
     conn->base.base.unproved = !right;
-    return right || !endpoint->demands_secret;
+    conn->base.base.shown = right ? conn->endpoint->base.base.secrets - conn->former : 0;
+    return right || !conn->endpoint->base.base.demands_secret;
+}
+
+bool tcp_proof_again(const struct fabric_conn *base, uint8_t code[MAC_BYTES])
+{
+    const struct tcp_conn *conn = (const struct tcp_conn *)base;
+    const struct fabric_endpoint *endpoint = base->endpoint;
+    const struct fabric_identity *who = conn->base.active ? &endpoint->identity : &conn->base.peer;
+    const struct tcp_proof_again words = {conn->token, who->incarnation, who->id, who->role,
+                                          base->acceptor};
+    uint8_t key[MAC_BYTES];
+
+    return conn->token != 0 && endpoint->has_secret &&
+           mac_subkey(endpoint->secret, sizeof endpoint->secret, TCP_AGAIN_LABEL, key) &&
+           mac_make(key, sizeof key, &words, sizeof words, code);
 }
 
 /* It is the first that the socket sends, so it fits, or the peer has gone. */
@@ -215,7 +272,8 @@ static int greet(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_gree
         if (kind == GREETING_BLOCKS) {
             random_entropy(&conn->nonce, sizeof conn->nonce);
             hello.nonce = conn->nonce;
-            sign(conn, &hello);
+            conn->former = conn->endpoint->base.base.signs_former;
+            sign(conn, conn->base.layout, &hello);
         }
         if (!socket->writable || !greeting_send(socket->fd, &hello))
             return ROWAN_EUNREACHABLE;
@@ -233,13 +291,15 @@ static int greet(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_gree
 
 static void step_active(struct tcp_conn *conn)
 {
+    struct fabric_endpoint *endpoint = &conn->endpoint->base.base;
     int error = 0;
 
     if (conn->base.state == CONN_CONNECTING) {
         error = greet(conn, &conn->messages, GREETING_MESSAGES);
         if (!error)
-            error = greeting_unpack(conn->base.base.endpoint, &conn->greeting.identity,
-                                    &conn->base.peer);
+            error = greeting_unpack(endpoint, &conn->greeting.identity, &conn->base.peer);
+        if (!error)
+            name_acceptor(conn, &conn->address, &conn->base.peer);
         if (!error && conn->greeting.zone) {
             conn->token = conn->greeting.token;
             tcp_widen(conn->messages.fd, SOCKET_MESSAGES);
@@ -253,15 +313,18 @@ static void step_active(struct tcp_conn *conn)
     }
     if (!error && conn->base.state == CONN_JOINING) {
         error = greet(conn, &conn->blocks, GREETING_BLOCKS);
-        if (!error && !prove(conn, &conn->greeting, conn->nonce))
+        if (!error && !prove(conn, conn->base.layout, &conn->greeting, conn->nonce))
             error = ROWAN_EUNREACHABLE;
         if (!error) {
             conn->base.base.has_zone = true;
             conn_opened(&conn->base);
         }
     }
-    if (error && error != ROWAN_EAGAIN)
-        conn_break(&conn->base, error, false);
+    if (!error || error == ROWAN_EAGAIN)
+        return;
+    if (conn->base.state == CONN_JOINING)
+        endpoint->signs_former = endpoint->has_former && !conn->former; /* 5 */
+    conn_break(&conn->base, error, false);
 }
 
 /* --- passive --- */
@@ -270,32 +333,36 @@ static int admit(struct tcp_conn *conn)
 {
     const struct endpoint *endpoint = &conn->endpoint->base;
 
-    if (endpoint->counts[LIST_ALL] - endpoint->counts[LIST_HALF_OPEN] > TCP_MAX_CONNS)
+    if (endpoint->counts[LIST_ALL] - endpoint->counts[LIST_HALF_OPEN] >= TCP_MAX_CONNS)
         return ROWAN_ETOOMANY;
-    return fabric_admit_peer(&endpoint->base, &conn->base.peer);
+    return endpoint_admit(&conn->base);
 }
 
 static void answer_messages(struct tcp_conn *conn, int error)
 {
     struct tcp_endpoint *endpoint = conn->endpoint;
     struct tcp_greeting welcome;
+    bool joins;
 
-    conn_list_remove(&conn->base, LIST_HALF_OPEN);
     if (!error)
         error = greeting_unpack(&endpoint->base.base, &conn->greeting.identity, &conn->base.peer);
     if (!error)
         error = admit(conn);
-    if (!error && endpoint->zone && conn->base.peer.kind == FABRIC_SERVER) {
-        error = landing_create(conn);
+    conn->base.base.unproved = conn->base.peer.kind == FABRIC_SERVER; /* until it has shown it */
+    joins = !error && endpoint->zone && conn->base.base.unproved;
+    if (joins) {
         random_entropy(&conn->token, sizeof conn->token);
         tcp_widen(conn->messages.fd, SOCKET_MESSAGES);
+    } else {
+        conn_list_remove(&conn->base, LIST_HALF_OPEN); /* 2 */
     }
     welcome = greeting_make(conn, GREETING_WELCOME);
+    name_acceptor(conn, &endpoint->address, &welcome.identity);
     welcome.error = error;
-    welcome.zone = conn->landing != NULL;
+    welcome.zone = joins;
     if (!greeting_send(conn->messages.fd, &welcome) || error) {
         conn_end(&conn->base);
-    } else if (conn->landing) {
+    } else if (joins) {
         conn->base.state = CONN_JOINING;
     } else {
         conn_opened(&conn->base);
@@ -307,26 +374,32 @@ static void answer_messages(struct tcp_conn *conn, int error)
 static void answer_blocks(struct tcp_conn *conn)
 {
     struct tcp_greeting welcome;
+    int error;
 
     for (CONN_EACH(tcp_conn, first, &conn->endpoint->base, LIST_HANDSHAKE)) {
         if (first->base.active || first->base.state != CONN_JOINING ||
             first->token != conn->greeting.token)
             continue;
-        if (!prove(first, &conn->greeting, conn->greeting.nonce)) {
+        if (!prove(first, conn->base.layout, &conn->greeting, conn->greeting.nonce)) {
             log_event(LOG_WARN, "peer_refused",
-                      "server=%u reason=\"it has not the cluster's secret\"", first->base.peer.id);
+                      "server=%u reason=\"it has not the cluster's secret, or has dialled somebody "
+                      "else's address\"",
+                      first->base.peer.id);
             conn_end(&first->base);
             break;
         }
+        conn_list_remove(&first->base, LIST_HALF_OPEN); /* 2 */
         conn_supersede(&first->base);
+        error = landing_create(first);
         first->blocks = (struct tcp_socket){.fd = conn->messages.fd, .writable = true};
         conn->messages.fd = -1;
         tcp_widen(first->blocks.fd, SOCKET_BLOCKS);
         welcome = greeting_make(first, GREETING_WELCOME);
         welcome.nonce = conn->greeting.nonce;
-        sign(first, &welcome);
+        welcome.error = error;
+        sign(first, conn->base.layout, &welcome);
         if (conn_watch(first, first->blocks.fd, SOCKET_BLOCKS, true) == 0 &&
-            greeting_send(first->blocks.fd, &welcome))
+            greeting_send(first->blocks.fd, &welcome) && !error)
             conn_opened(&first->base);
         else
             conn_end(&first->base);
@@ -387,6 +460,7 @@ int tcp_accepted(struct endpoint *base, int fd)
         return error;
     }
     tcp_set_options(fd);
+    conn->base.source = tcp_source(fd);
     conn->messages.fd = fd;
     conn->base.since_ns = base->now_ns;
     error = conn_watch(conn, fd, SOCKET_MESSAGES, false);

@@ -61,6 +61,8 @@ static void socket_event(uint64_t tag, uint32_t what)
     }
     if (socket->readable && !conn->in.stopped)
         conn_list_add(&conn->base, LIST_ACTIVE);
+    else if (conn->guest)
+        tcp_guest_event(conn);
     if (socket->writable && conn->out.slab)
         conn_list_add(&conn->base, LIST_DIRTY);
 }
@@ -141,9 +143,14 @@ static bool has_work(const struct conn *base)
 static unsigned step(struct endpoint *base, struct fabric_event *events, unsigned max)
 {
     struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base;
+    unsigned count = 0;
 
     poll_sockets(endpoint);
-    return endpoint->zone ? zone_poll_sealed(endpoint->zone, events, max) : 0;
+    if (endpoint->zone)
+        count = zone_poll_sealed(endpoint->zone, events, max);
+    if (base->lists[LIST_GUEST_IN].first)
+        count += tcp_guests_poll(endpoint, events + count, max - count);
+    return count;
 }
 
 static void push(struct conn *base)
@@ -168,6 +175,8 @@ static uint64_t interval_ns(const struct endpoint *base)
         (base->listen_ready && !base->listen_paused &&
          base->counts[LIST_HALF_OPEN] < TCP_MAX_HALF_OPEN))
         return 1;
+    if (lists[LIST_GUEST_IN].first)
+        return tcp_guests_wait_ns(endpoint);
     if (lists[LIST_FENCING].first) /* the owner of the PM is woken, who may be another */
         return 500 * NS_PER_US;
     if (lists[LIST_CUT].first || lists[LIST_HANDSHAKE].first || lists[LIST_NO_MEMORY].first ||
@@ -182,14 +191,14 @@ static uint64_t interval_ns(const struct endpoint *base)
 static int tcp_endpoint_open(struct endpoint *base)
 {
     struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base;
-    union tcp_address address = ((const struct tcp_fabric *)base->fabric)->address;
     int error;
 
+    endpoint->address = ((const struct tcp_fabric *)base->fabric)->address;
     endpoint->more_events = true; /* so the first poll looks */
-    if (address.any.sa_family == 0)
+    if (endpoint->address.any.sa_family == 0)
         return 0;
-    error = tcp_address_index(&address, base->index);
-    return error ? error : tcp_listen(&address, &base->listen_fd);
+    error = tcp_address_index(&endpoint->address, base->index);
+    return error ? error : tcp_listen(&endpoint->address, &base->listen_fd);
 }
 
 static void tcp_endpoint_free(struct endpoint *base)
@@ -216,6 +225,8 @@ static const struct conn_backend backend = {
     .step = step,
     .move = move,
     .has_work = has_work,
+    .guest_came = tcp_guest_came,
+    .guest_went = tcp_guest_went,
     .is_drained = is_drained,
     .push = push,
     .stop = tcp_conn_stop,
@@ -230,15 +241,13 @@ static void tcp_close(struct fabric *base)
     free(base);
 }
 
-static const struct fabric_ops tcp_ops = {
-    ENDPOINT_OPS,
-    .close = tcp_close,
-    .register_memory = fabric_register_regions,
-    .connect = tcp_connect,
-    .send = tcp_send,
-    .message_release = tcp_message_release,
-    .rowan_add = window_rowan_add,
-};
+#define TCP_OPS                                                                                    \
+    ENDPOINT_OPS, .close = tcp_close, .register_memory = fabric_register_regions,                  \
+                  .connect = tcp_connect, .send = tcp_send, .rowan_add = window_rowan_add,         \
+                  .proof_again = tcp_proof_again
+
+static const struct fabric_ops tcp_ops = {TCP_OPS, .message_release = tcp_message_release};
+const struct fabric_ops tcp_guest_ops = {TCP_OPS, .message_release = tcp_guest_release};
 
 int fabric_open_tcp(const char *address, struct fabric **out)
 {

@@ -10,7 +10,8 @@
  * 3. While the owner holds TCP_HELD_BYTES of a connection, with heads and padding, nothing more is taken or read: the
  *    peer's window closes (F5).
  * 4. Who finds no memory waits on LIST_NO_MEMORY with what it has read; each slab that becomes free wakes
- *    all who wait, and so does each check of deadlines.
+ *    all who wait, and so does each check of deadlines. Only whose end was not announced waits: an end takes no
+ *    memory, or those whose memory others wait for could never give it back.
  * 5. How long a message that was cut may take: conn.h, 5. The time in which we find no memory to read into does not
  *    count.
  */
@@ -147,22 +148,19 @@ static bool keep_cut(struct tcp_conn *conn, uint32_t bytes)
     return true;
 }
 
-/* What begins at `at` of the chunk. */
-enum unread { UNREAD_WHOLE, UNREAD_CUT_HEAD, UNREAD_CUT, UNREAD_GARBAGE };
-
-static inline enum unread look_at_unread(const struct tcp_in *in, uint32_t *bytes)
+void tcp_tell_garbage(const struct tcp_conn *conn)
 {
-    const uint32_t left = in->end - in->at;
-    struct tcp_message_head head;
+    log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u message=%llu",
+              conn->endpoint->base.index, conn->base.peer.id, (unsigned long long)conn->in.number);
+}
 
-    if (left < sizeof head)
-        return UNREAD_CUT_HEAD;
-    memcpy(&head, in->chunk->data + in->at, sizeof head);
-    *bytes = head.bytes;
-    if (head.magic != TCP_MESSAGE_MAGIC || head.bytes > FABRIC_MAX_MESSAGE_BYTES ||
-        head.number != in->number)
-        return UNREAD_GARBAGE;
-    return message_wire_bytes(head.bytes) <= left ? UNREAD_WHOLE : UNREAD_CUT;
+/* 4. What had come before the end, and was not read, is lost with it (F3). */
+static void wait_for_memory(struct tcp_conn *conn)
+{
+    if (conn->messages.ended)
+        conn_break(&conn->base, ROWAN_ECLOSED, true);
+    else
+        conn_list_add(&conn->base, LIST_NO_MEMORY);
 }
 
 /* What is not whole: keeps it, or ends the connection. */
@@ -175,14 +173,13 @@ static void take_rest(struct tcp_conn *conn, enum unread what, uint32_t bytes)
         memcpy(in->head, in->chunk->data + in->at, in->head_got);
         drop_unread(conn);
     } else if (what == UNREAD_GARBAGE) {
-        log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u message=%llu",
-                  conn->endpoint->base.index, conn->base.peer.id, (unsigned long long)in->number);
+        tcp_tell_garbage(conn);
         drop_unread(conn);
         conn_break(&conn->base, ROWAN_EFORMAT, false);
     } else if (conn->base.state != CONN_OPEN) { /* its rest will never come */
         drop_unread(conn);
     } else if (!keep_cut(conn, message_wire_bytes(bytes))) {
-        conn_list_add(&conn->base, LIST_NO_MEMORY); /* 4 */
+        wait_for_memory(conn);
     }
 }
 
@@ -197,7 +194,7 @@ static __attribute__((noinline)) unsigned take_unread(struct tcp_conn *conn,
     uint32_t bytes = 0;
 
     for (; count < max && !holds_too_much(in) && in->at != in->end; count++) {
-        what = look_at_unread(in, &bytes);
+        what = look_at_unread(chunk->data + in->at, in->end - in->at, in->number, &bytes);
         if (what != UNREAD_WHOLE)
             break;
         deliver(conn, chunk->data + in->at, bytes, &events[count]);
@@ -249,6 +246,17 @@ static void account_read(struct tcp_conn *conn, struct tcp_slab *chunk, uint32_t
     chunk->refs++;
 }
 
+bool tcp_in_take_over(struct tcp_conn *conn, const void *data, uint32_t bytes)
+{
+    struct tcp_slab *chunk = slab_chunk(conn->endpoint);
+
+    if (!chunk)
+        return false;
+    memcpy(chunk->data + chunk->used, data, bytes);
+    account_read(conn, chunk, bytes);
+    return true;
+}
+
 static void read_more(struct tcp_conn *conn)
 {
     struct tcp_in *in = &conn->in;
@@ -261,7 +269,7 @@ static void read_more(struct tcp_conn *conn)
     ssize_t got;
 
     if (!chunk) {
-        conn_list_add(&conn->base, LIST_NO_MEMORY);
+        wait_for_memory(conn);
         conn_list_remove(&conn->base, LIST_BEGUN); /* 5 */
         return;
     }
@@ -306,6 +314,23 @@ bool tcp_in_has_work(const struct tcp_conn *conn)
     if (in->chunk || is_whole(conn))
         return true;
     return conn->base.state == CONN_OPEN && conn->messages.readable;
+}
+
+/* Messages follow each other in chunk after chunk, so each slab is met once; a chunk around a message that has a slab of its own,
+ * twice. */
+uint32_t tcp_in_pinned(const struct tcp_conn *conn, uint32_t kinds)
+{
+    const struct tcp_in *in = &conn->in;
+    const struct tcp_slab *last = in->chunk;
+    uint32_t count = last && kinds >> SLAB_CHUNK & 1;
+
+    for (const struct held *held = in->held; held; held = held->next) {
+        const struct tcp_slab *slab = slab_of(held);
+
+        count += slab != last && kinds >> slab->kind & 1;
+        last = slab;
+    }
+    return count + (in->buffer && kinds >> in->buffer->kind & 1);
 }
 
 void tcp_in_fini(struct tcp_conn *conn)

@@ -6,9 +6,11 @@
  * 2. A connection whose peer does not read is blocked: it keeps its buffer and answers EAGAIN. At most
  *    TCP_OUTS_BLOCKED are: one more closes the one that has been blocked longest, so that others find
  *    a buffer.
- * 3. A message that is larger than a buffer gets a larger slab and goes alone. There are few of
- *    these: when one is wanted in vain, a connection is closed whose peer has taken nothing of its own
- *    for TCP_UNREAD_NS.
+ * 3. A message that is larger than a buffer gets a larger slab and goes alone. There are few of these, and of the
+ *    chunks that messages come in. A connection whose peer does not read pins both: what is sent to it, and the
+ *    requests that its owner holds until there is a place for their answers, each of them in a chunk of all. When a
+ *    slab is wanted in vain, the blocked connection is closed that pins most of that kind, if its peer has taken
+ *    nothing for TCP_UNREAD_NS; at once if it pins more than TCP_PINNED, whatever it takes now and then.
  */
 #include <string.h>
 
@@ -35,6 +37,16 @@ static void account_sent(struct tcp_conn *conn, size_t bytes)
         tcp_out_fini(conn);
 }
 
+static void cut_off(struct tcp_conn *conn)
+{
+    struct endpoint *endpoint = &conn->endpoint->base;
+
+    log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->index,
+              conn->base.peer.id);
+    counter_add(&endpoint->base.ended.unread, 1);
+    conn_break(&conn->base, ROWAN_ETOOMANY, false);
+}
+
 /* 2 */
 static void set_blocked(struct tcp_conn *conn)
 {
@@ -42,33 +54,48 @@ static void set_blocked(struct tcp_conn *conn)
     struct tcp_conn *longest = (struct tcp_conn *)endpoint->base.lists[LIST_BLOCKED].first;
 
     conn->messages.writable = false;
+    if (conn->base.base.guest) { /* F13 */
+        guest_end(&conn->base, ROWAN_ETOOMANY);
+        return;
+    }
     if (conn_is_listed(&conn->base, LIST_BLOCKED))
         return;
-    if (endpoint->base.counts[LIST_BLOCKED] >= TCP_OUTS_BLOCKED && longest) {
-        log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->base.index,
-                  longest->base.peer.id);
-        conn_break(&longest->base, ROWAN_ETOOMANY, false);
-    }
+    if (endpoint->base.counts[LIST_BLOCKED] >= TCP_OUTS_BLOCKED && longest)
+        cut_off(longest);
     conn_list_add(&conn->base, LIST_BLOCKED);
 }
 
 /* 3 */
+static struct tcp_conn *find_debtor(struct tcp_endpoint *endpoint, uint32_t wanted)
+{
+    struct tcp_conn *debtor = NULL;
+    uint32_t most = 0;
+
+    for (CONN_EACH(tcp_conn, conn, &endpoint->base, LIST_BLOCKED)) {
+        const struct tcp_slab *out = conn->out.slab;
+        const uint32_t pinned = tcp_in_pinned(conn, wanted) + (out && wanted >> out->kind & 1);
+
+        if (pinned <= most ||
+            (pinned <= TCP_PINNED && endpoint->base.now_ns - conn->out.progress_ns < TCP_UNREAD_NS))
+            continue;
+        debtor = conn;
+        most = pinned;
+    }
+    return debtor;
+}
+
+/* One at a time: what it gives back may be enough. */
 void tcp_out_check(struct tcp_endpoint *endpoint)
 {
-    struct tcp_conn *conn = (struct tcp_conn *)endpoint->base.lists[LIST_BLOCKED].first;
     const uint32_t wanted = endpoint->slabs.wanted;
+    struct tcp_conn *debtor;
 
     endpoint->slabs.wanted = 0;
     if (!wanted)
         return;
-    while (conn && !(conn->out.slab && wanted >> conn->out.slab->kind & 1 &&
-                     endpoint->base.now_ns - conn->out.progress_ns >= TCP_UNREAD_NS))
-        conn = (struct tcp_conn *)conn->base.links[LIST_BLOCKED].next;
-    if (!conn)
-        return;
-    log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->base.index,
-              conn->base.peer.id);
-    conn_break(&conn->base, ROWAN_ETOOMANY, false);
+    debtor = find_debtor(endpoint, wanted);
+    if (debtor)
+        cut_off(debtor);
 }
 
 void tcp_out_push(struct tcp_conn *conn)

@@ -99,6 +99,19 @@ int tcp_address_index(union tcp_address *address, uint32_t index)
     return 0;
 }
 
+void tcp_address_bytes(const union tcp_address *address, uint8_t host[16], uint16_t *port)
+{
+    const bool v4 = address->any.sa_family == AF_INET;
+
+    memset(host, 0, 16);
+    memset(host + 10, v4 ? 0xff : 0, 2);
+    if (v4)
+        memcpy(host + 12, &address->v4.sin_addr, 4);
+    else
+        memcpy(host, &address->v6.sin6_addr, 16);
+    *port = ntohs(address->v4.sin_port);
+}
+
 static socklen_t address_bytes(const union tcp_address *address)
 {
     return address->any.sa_family == AF_INET ? sizeof address->v4 : sizeof address->v6;
@@ -126,6 +139,20 @@ void tcp_set_options(int fd)
     set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, PROBE_S);
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, VANISHED_MS);
+}
+
+uint64_t tcp_source(int fd)
+{
+    union tcp_address address = {0};
+    socklen_t bytes = sizeof address;
+    uint64_t network = 0;
+
+    if (getpeername(fd, &address.any, &bytes) < 0)
+        return 0;
+    if (address.any.sa_family == AF_INET)
+        return address.v4.sin_addr.s_addr;
+    memcpy(&network, &address.v6.sin6_addr, sizeof network);
+    return network ? network : 1; /* its own host's */
 }
 
 void tcp_widen(int fd, enum tcp_socket_kind kind)

@@ -31,8 +31,9 @@ struct tcp_greeting {
     struct fabric_identity identity;
     uint32_t zone; /* welcome: 1: a second socket for blocks is expected */
     uint32_t zero;
-    /* On a socket for blocks: that the sender has the cluster's secret. Its HMAC-SHA-256 of all of the greeting, with zeros here; so
-     * the token makes each hello another one, and the nonce, chosen by the hello and repeated by the welcome, each welcome. */
+    /* On a socket for blocks: that the sender has the cluster's secret: HMAC-SHA-256 of a struct tcp_proof with a key made of the
+     * secret for this (mac_subkey); up to layout 2 of the greeting alone, with the secret itself. So the token makes each hello
+     * another one, and the nonce, chosen by the hello and repeated by the welcome, each welcome. */
     uint64_t nonce;
     uint8_t mac[MAC_BYTES];
     uint64_t reserved;
@@ -42,6 +43,29 @@ static_assert(sizeof(struct tcp_greeting) == 128, "a greeting is 128 bytes");
 static_assert(offsetof(struct tcp_greeting, token) == 24, "golden offset");
 static_assert(offsetof(struct tcp_greeting, identity) == 32, "golden offset");
 static_assert(offsetof(struct tcp_greeting, mac) == 88, "golden offset");
+
+/* What a proof is made over: the greeting, with zeros for its `mac`, and whom it was meant for. It holds its sender's layouts, so
+ * between two that know this one nobody can have them agree on an older one. */
+struct tcp_proof {
+    struct tcp_greeting greeting;
+    struct fabric_acceptor acceptor;
+};
+
+static_assert(sizeof(struct tcp_proof) == 160, "a proof is over 160 bytes");
+
+#define TCP_PROOF_LABEL "tcp proof"
+
+/* And by the present secret, on a connection that was made by a former one: whose it is, who dialled, and whom. */
+struct tcp_proof_again {
+    uint64_t token;
+    uint64_t incarnation;
+    uint32_t id, role;
+    struct fabric_acceptor acceptor;
+};
+
+static_assert(sizeof(struct tcp_proof_again) == 56, "without gaps");
+
+#define TCP_AGAIN_LABEL "tcp proof again"
 
 #define TCP_MESSAGE_MAGIC UINT32_C(0x47534d52) /* "RMSG" */
 

@@ -63,6 +63,8 @@ static enum inbox_result store_first(struct verbs_conn *conn, const struct packe
     if (head->message_bytes > FABRIC_MAX_MESSAGE_BYTES || head->bytes == 0 ||
         head->bytes >= head->message_bytes)
         return INBOX_GARBAGE;
+    if (conn->base.base.guest) /* F13: one packet at a time */
+        return INBOX_GARBAGE;
     stream->partial = verbs_slab_get(&conn->endpoint->messages.in, head->message_bytes);
     if (!stream->partial)
         return INBOX_NO_MEMORY;

@@ -1,6 +1,7 @@
 /* The exchange of RFC 7677, section 3, and what differs from it. */
 #include <string.h>
 
+#include "common/auth/mac.h"
 #include "common/auth/scram.h"
 #include "common/base/error.h"
 #include "test/lib/unit.h"
@@ -76,6 +77,18 @@ TEST_WITH(each_bit_of_a_proof_counts, begin, NULL)
         memcpy(proof, proof_of_rfc, sizeof proof);
         proof[bit / 8] ^= (uint8_t)(1 << bit % 8);
         assert_false(scram_check(&verifier, message, BYTES, proof));
+    }
+}
+
+/* A label for each use: else whoever tries to log in would have texts of his own signed with the cluster's secret. */
+TEST(the_salt_of_nobody_is_no_code_over_the_name_that_he_gives)
+{
+    static const char *const names[] = {"eve", "", "client id", "salt of nobody"};
+    uint8_t code[MAC_BYTES];
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_true(scram_verifier_pretend(&verifier, salt, names[i], SCRAM_MIN_ROUNDS));
+        assert_true(mac_make(salt, sizeof salt, names[i], strlen(names[i]), code));
+        assert_memory_not_equal(verifier.salt, code, sizeof verifier.salt);
     }
 }
 

@@ -8,10 +8,12 @@
 #include <sys/wait.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/log_limiter.h"
 #include "test/lib/unit.h"
 
-static char text[16384];
+static char text[65536];
 static FILE *file;
 static int real_stderr;
 
@@ -22,7 +24,7 @@ static int catch_stderr(void **state)
     real_stderr = dup(STDERR_FILENO);
     if (file == NULL || real_stderr < 0 || dup2(fileno(file), STDERR_FILENO) < 0)
         return -1;
-    log_open(0);
+    log_open(0); /* each case has the whole burst of each event; none but the flood writes more */
     log_set_level(LOG_INFO);
     log_set_node("");
     return 0;
@@ -206,6 +208,34 @@ TEST(a_line_that_is_too_long_is_cut_and_still_ends)
     free(value);
     log_event(LOG_INFO, "next", "a=%d", 1);
     assert_caught("x\n[^x]* info next a=1\n$");
+}
+
+static unsigned count(const char *piece)
+{
+    unsigned found = 0;
+
+    for (const char *at = caught(); (at = strstr(at, piece)); at++)
+        found++;
+    return found;
+}
+
+TEST(a_flood_of_one_event_leaves_a_burst_a_count_and_the_others_lines)
+{
+    enum { FLOOD = 100000 };
+    char told[64];
+
+    for (unsigned i = 0; i < FLOOD; i++)
+        log_event(LOG_WARN, "login_refused", "user=%u", i);
+    log_event(LOG_ERROR, "server_failed", "error=%d", 5);
+    assert_caught("error server_failed error=5\n$");
+    const unsigned lines = count("warn login_refused user=");
+    assert_in_range(lines, LOG_BURST, FLOOD / 2); /* more: two a second, if this took so long */
+    log_poll(clock_now_ns(clock_system()) + LOG_BURST * NS_PER_S);
+    if (count(" left_out=") == 1) {
+        snprintf(told, sizeof told, "warn login_refused left_out=%u\n$", FLOOD - lines);
+        assert_caught(told);
+    }
+    assert_true(count(" left_out=") >= 1);
 }
 
 TEST(a_failed_assert_names_itself_and_aborts)

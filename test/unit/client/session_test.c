@@ -374,6 +374,93 @@ TEST(a_session_that_is_put_off_by_the_cm_has_timed_out)
     assert_true(session_ready(session));
 }
 
+/* What waits longer each time does so up to some seconds. */
+TEST(who_is_told_to_come_again_later_for_an_id_comes_ever_more_rarely)
+{
+    const uint64_t gaps_ms[] = {750, 1000, 1500, 2500, 4500, 4500};
+    struct session_options options = {.depth = 1, .timeout_ns = 1};
+
+    session_destroy(stage.session);
+    assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &stage.session), 0);
+    stage.id_error = ROWAN_EAGAIN;
+    stage_run(&stage);
+    for (unsigned i = 0; i < sizeof gaps_ms / sizeof gaps_ms[0]; i++) {
+        const uint32_t asked = stage.asked_id;
+
+        stage_run_after(&stage, gaps_ms[i] * NS_PER_MS - 1);
+        assert_int_equal(stage.asked_id, asked);
+        stage_run_after(&stage, 1);
+        assert_int_equal(stage.asked_id, asked + 1);
+    }
+    stage.id_error = 0;
+    stage_run_after(&stage, 5 * NS_PER_S);
+    assert_true(session_ready(stage.session));
+}
+
+/* Of a user who may not write. */
+static void open_reader(void)
+{
+    struct session_options options = {.depth = 4, .timeout_ns = STAGE_TIMEOUT_NS};
+
+    session_destroy(stage.session);
+    stage.reads = true;
+    stage.ids = 0;
+    assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &stage.session), 0);
+    stage_run(&stage);
+    assert_true(session_ready(stage.session));
+}
+
+static void write_again(const struct rowan_completion *completion)
+{
+    note(completion);
+    assert_int_equal(post(MESSAGE_PUT, "k", write_again), 0);
+}
+
+TEST(a_session_that_may_not_write_reads_without_a_client_id_and_sends_no_write)
+{
+    open_reader();
+    struct request request = sent(MESSAGE_GET, "k");
+
+    assert_int_equal(request.head.client_id, 0);
+    answer(&request, 0, 9, 5);
+    assert_int_equal(last.status, 0);
+    for (enum message_type type = MESSAGE_PUT; type <= MESSAGE_DELETE; type++) {
+        submit(type, "k", note);
+        assert_int_equal(last.status, ROWAN_EACCESS);
+    }
+    assert_int_equal(completions, 4);
+    assert_true(stage_quiet(&stage));
+    assert_int_equal(post(MESSAGE_PUT, "k", write_again), 0);
+    assert_int_equal(session_poll(stage.session, stage.now_ns, &stage.wake_ns), POLL_BUSY);
+    assert_int_equal(completions, 5); /* one for each poll, as none is sent */
+    assert_true(stage_quiet(&stage));
+}
+
+TEST(a_session_that_may_write_since_gets_an_id_when_nothing_is_outstanding)
+{
+    open_reader();
+    struct request request = sent(MESSAGE_GET, "k");
+
+    stage.reads = false;
+    stage_push(&stage, stage_config(6));
+    stage_run(&stage);
+    assert_int_equal(stage.ids, 1);
+    assert_int_equal(post(MESSAGE_GET, "k", note), ROWAN_EAGAIN);
+    answer(&request, 0, 9, 6);
+    assert_int_equal(sent(MESSAGE_PUT, "k").head.client_id, 1);
+    assert_int_equal(stage.ids, 1);
+}
+
+TEST(a_session_that_may_not_write_asks_again_on_each_connection)
+{
+    open_reader();
+    stage.reads = false;
+    fake_close(fake_find(stage.fake, STAGE_CM, 0), ROWAN_ECLOSED);
+    stage_run_after(&stage, NS_PER_S);
+    stage_run_after(&stage, NS_PER_S);
+    assert_int_equal(sent(MESSAGE_PUT, "k").head.client_id, 1);
+}
+
 TEST(a_configuration_of_a_later_format_is_told_to_who_opens_a_session_and_ends_no_other)
 {
     struct session_options options = {.depth = 1, .timeout_ns = 1};

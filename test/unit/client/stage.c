@@ -86,6 +86,7 @@ static void answer_cm(struct stage *stage, const struct fake_sent *sent)
 
     assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &request), 0);
     if (request->body_case == ROWAN__CONTROL_MESSAGE__BODY_NEW_CLIENT_ID) {
+        stage->asked_id++;
         const int error = leads(stage, sent->conn) ? stage->id_error : ROWAN_ENOTLEADING;
 
         if (error) {
@@ -93,7 +94,7 @@ static void answer_cm(struct stage *stage, const struct fake_sent *sent)
         } else {
             message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS;
             message.client_id_is = &id;
-            id.client_id = ++stage->ids;
+            id.client_id = stage->reads && request->new_client_id->unless_reader ? 0 : ++stage->ids;
             reply_control(sent->conn, tag, &message);
         }
     } else {

@@ -18,6 +18,8 @@ struct stage {
     bool cm_silent;
     bool later_format;  /* of the configurations that are told from now on */
     const char *leader; /* of the CMs, the address of the one that leads; NULL: none does */
+    uint32_t asked_id;  /* how often the CM was asked for one */
+    bool reads;         /* the user may not write */
     int id_error;       /* what the CM says to who asks for an id; 0: it gives one */
     uint64_t now_ns, wake_ns;
 };

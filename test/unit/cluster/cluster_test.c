@@ -463,6 +463,7 @@ static struct cluster_config *largest(void)
     made->next_shard = CLUSTER_MAX_SHARDS - 1;
     made->epoch_floor = CLUSTER_MAX_EPOCH;
     made->users = many_users(USERS_MAX);
+    made->keys = (struct cluster_keys){.drawn = true, .changing = true, .former_below = UINT32_MAX};
     for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
         struct member *member = &made->members[i];
         member->server = CLUSTER_MAX_SERVER - CLUSTER_MAX_MEMBERS + 1 + i;
@@ -576,6 +577,9 @@ TEST(a_shard_with_kept_and_running_replicas_is_told_to_members_and_to_clients)
     }
     cluster_finished(mixed);
     assert_true(mixed->mixed);
+    struct cluster_config *copy = cluster_copy(mixed);
+    assert_true(copy->mixed);
+    cluster_release(copy);
     for (uint32_t secret = 0; secret < 2; secret++) {
         count = cluster_encode(mixed, secret, bytes, sizeof bytes);
         assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);

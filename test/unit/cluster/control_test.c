@@ -1,6 +1,7 @@
 /* control_test.c - the control message helper. */
 #include "common/base/error.h"
 #include "common/cluster/control.h"
+#include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 
 /* header: type 32, layout 1, zero, tag 0x01020304; body: GetConfiguration (field 2) of 2 bytes,
@@ -93,6 +94,90 @@ TEST(a_kind_that_is_not_known_decodes_without_a_body)
     assert_int_equal(control_decode(unknown, sizeof unknown, &tag, &message), ROWAN_OK);
     assert_int_equal(message->body_case, ROWAN__CONTROL_MESSAGE__BODY__NOT_SET);
     control_free(message);
+}
+
+TEST(no_string_of_a_message_drives_a_terminal)
+{
+    Rowan__Setting one = ROWAN__SETTING__INIT, *both[] = {&one, &one};
+    Rowan__SettingsAre are = ROWAN__SETTINGS_ARE__INIT;
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+    Rowan__ControlMessage *decoded;
+    uint8_t bytes[256];
+    uint32_t tag;
+    one.key = (char *)(uintptr_t) "replicas\x7f";
+    one.value = (char *)(uintptr_t) "\x1b[2J\n\xc2\x9b"
+                                    "1m M\xc3\xbcnchen";
+    are.settings = both;
+    are.n_settings = 2;
+    failure.detail = (char *)(uintptr_t) "\x1b]0;owned\x07";
+    const Rowan__ControlMessage messages[] = {CONTROL_MESSAGE(SETTINGS_ARE, settings_are, &are),
+                                              CONTROL_MESSAGE(FAILURE, failure, &failure)};
+    for (unsigned i = 0; i < 2; i++) {
+        const size_t count = control_encode(1, &messages[i], bytes, sizeof bytes);
+        assert_int_equal(control_decode(bytes, count, &tag, &decoded), 0);
+        control_make_printable(decoded);
+        if (i == 0) {
+            assert_string_equal(decoded->settings_are->settings[1]->key, "replicas?");
+            assert_string_equal(decoded->settings_are->settings[1]->value,
+                                "?[2J???1m M\xc3\xbcnchen");
+            assert_string_equal(decoded->settings_are->file, "");
+        } else {
+            assert_string_equal(decoded->failure->detail, "?]0;owned?");
+        }
+        control_free(decoded);
+    }
+}
+
+/* A Renew of which the servers are `bytes` bytes of numbers, all of 10 bytes or all of 1. */
+static size_t encode_renew(uint8_t *out, size_t bytes, bool longest)
+{
+    static const uint8_t head[] = {0x20, 1, 0, 0, 9, 0, 0, 0, 0x92, 0x01};
+    static const uint8_t number[] = {0x81, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0};
+    const size_t field = 1 + 3 + bytes; /* its tag and three bytes that say how long it is */
+    size_t at = sizeof head;
+    memcpy(out, head, sizeof head);
+    for (unsigned i = 0; i < 3; i++)
+        out[at++] = (uint8_t)(field >> 7 * i | (i < 2 ? 0x80 : 0));
+    out[at++] = 0x22; /* `incomplete`, packed */
+    for (unsigned i = 0; i < 3; i++)
+        out[at++] = (uint8_t)(bytes >> 7 * i | (i < 2 ? 0x80 : 0));
+    for (size_t i = 0; i < bytes; i++)
+        out[at++] = longest ? number[i % 10] : 1;
+    return at;
+}
+
+static uint8_t shared[60100];
+static size_t shared_bytes;
+static uint32_t calls_left;
+
+static void peer_shortens_its_numbers(void)
+{
+    if (--calls_left == 0)
+        encode_renew(shared, shared_bytes, false);
+}
+
+/* Over shm the peer may write there at any time: here when the decoder asks for memory for the 1st, 2nd, 3rd ... time, which
+ * protobuf-c does between counting the numbers and filling them in. */
+TEST(a_message_that_is_changed_while_it_is_decoded_is_one_of_the_two)
+{
+    enum { CALLS = 12 };
+    static const size_t sizes[] = {60000, 400};
+    for (uint32_t i = 0; i < 2 * CALLS; i++) {
+        Rowan__ControlMessage *message = NULL;
+        uint32_t tag;
+        shared_bytes = sizes[i % 2];
+        const size_t bytes = encode_renew(shared, shared_bytes, true);
+        calls_left = 1 + i / 2;
+        fail_watch(peer_shortens_its_numbers);
+        const int error = control_decode(shared, bytes, &tag, &message);
+        fail_watch(NULL);
+        assert_int_equal(error, 0);
+        const size_t count = message->renew->n_incomplete;
+        assert_true(count == shared_bytes / 10 || count == shared_bytes);
+        for (size_t k = 0; k < count; k++)
+            assert_int_equal(message->renew->incomplete[k], 1);
+        control_free(message);
+    }
 }
 
 /* Encodes a status of `shards` shards, each as short as it can be or as long. */

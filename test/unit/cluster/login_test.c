@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/address.h"
 #include "common/base/error.h"
 #include "common/cluster/login.h"
 #include "test/lib/unit.h"
@@ -134,16 +135,24 @@ LOGIN_TEST(another_secret_and_another_name_fail_alike)
 
 LOGIN_TEST(a_client_s_number_is_used_with_its_user_s_ticket)
 {
+    static const uint8_t key[CLUSTER_SECRET_BYTES] = {4, 5, 6};
     const struct {
         uint32_t client;
         const char *user;
+        const uint8_t *key;
         bool right;
-    } tickets[] = {{0, NULL, false}, {7, "eve", false}, {8, "ann", false}, {7, "ann", true}};
+    } tickets[] = {{0, NULL, key, false},
+                   {7, "eve", key, false},
+                   {8, "ann", key, false},
+                   {7, "ann", cover, false},
+                   {7, "ann", key, true}};
     book.client = 7;
-    for (unsigned i = 0; i < 4; i++) {
+    book.ticket_key = key;
+    for (unsigned i = 0; i < 5; i++) {
         secret.has_ticket = tickets[i].user;
         if (tickets[i].user)
-            assert_true(login_ticket(cover, tickets[i].client, tickets[i].user, secret.ticket));
+            assert_true(
+                login_ticket(tickets[i].key, tickets[i].client, tickets[i].user, secret.ticket));
         if (tickets[i].right)
             exchange(LOGIN_DONE, LOGIN_DONE, 0);
         else
@@ -183,6 +192,75 @@ LOGIN_TEST(what_was_overheard_lets_nobody_in)
     assert_int_equal(arrive(&error), LOGIN_FAILED);
     assert_int_equal(error, ROWAN_ELOGIN);
     assert_null(login_user(login, users));
+}
+
+/* --- between two who see different acceptors, and whose versions differ --- */
+
+/* What is on the way with another nonce: without its mark. */
+static void unmark(struct wire *wire)
+{
+    Rowan__ControlMessage *message;
+    uint32_t tag;
+    assert_int_equal(control_decode(wire->bytes, wire->count, &tag, &message), 0);
+    ProtobufCBinaryData *nonce = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_LOGIN
+                                     ? &message->login->nonce
+                                     : &message->challenge->nonce;
+    assert_memory_equal(nonce->data + LOGIN_NONCE_BYTES - 6, "ends 2", 6);
+    nonce->data[LOGIN_NONCE_BYTES - 1] ^= 1;
+    assert_int_equal(control_message_send(&wire->conn, tag, message), 0);
+    control_free(message);
+}
+
+/* Whose nonces lose their mark: on the way, or because that side never had it. */
+static void exchange_without(bool asked, bool asker_is_old, bool given, bool giver_is_old,
+                             int error)
+{
+    const enum login_step end = error ? LOGIN_FAILED : LOGIN_DONE;
+    int met = 0;
+    free(login);
+    login = NULL;
+    assert_int_equal(login_begin(&trying, &secret, &up.conn), 0);
+    if (asked)
+        unmark(&up);
+    trying.words.nonces[0][LOGIN_NONCE_BYTES - 1] ^= asker_is_old;
+    assert_int_equal(arrive(&met), LOGIN_GOES_ON);
+    if (given)
+        unmark(&down);
+    login->words.nonces[1][LOGIN_NONCE_BYTES - 1] ^= giver_is_old;
+    assert_int_equal(come_back(&met), LOGIN_GOES_ON);
+    assert_int_equal(arrive(&met), end);
+    assert_int_equal(come_back(&met), end);
+    assert_int_equal(met, error);
+}
+
+LOGIN_TEST(a_login_that_is_passed_on_to_somebody_else_fails)
+{
+    const struct fabric_acceptor dialled = {
+        .host = {1}, .incarnation = 2, .id = 3, .port = 4, .kind = FABRIC_CM};
+    for (unsigned i = 0; i < 6; i++) {
+        up.conn.acceptor = down.conn.acceptor = dialled;
+        down.conn.acceptor.host[15] ^= i == 1;
+        down.conn.acceptor.port ^= i == 2;
+        down.conn.acceptor.id ^= i == 3;
+        down.conn.acceptor.incarnation ^= i == 4;
+        down.conn.acceptor.kind ^= i == 5;
+        exchange_without(false, false, false, false, i > 0 ? ROWAN_ELOGIN : 0);
+    }
+}
+
+LOGIN_TEST(nobody_in_between_has_two_who_know_better_sign_less)
+{
+    down.conn.acceptor.port = 1;
+    exchange_without(true, false, false, false, ROWAN_ELOGIN);
+    exchange_without(false, false, true, false, ROWAN_ELOGIN);
+}
+
+/* The versions before sign what they know, with whomever. */
+LOGIN_TEST(one_of_an_older_version_logs_in_and_is_logged_in_to)
+{
+    down.conn.acceptor.port = 1;
+    exchange_without(true, true, false, false, 0);
+    exchange_without(false, false, true, true, 0);
 }
 
 LOGIN_TEST(whoever_does_not_know_the_verifier_is_found_out)
@@ -310,6 +388,20 @@ TEST(a_secret_is_read_without_its_line_end_from_a_file_that_not_everybody_can_re
     assert_int_equal(login_secret_read(&read, "ann", fifo), ROWAN_EINVALID); /* at once */
     unlink(fifo);
     rmdir(directory);
+}
+
+/* By which it is said whether everybody who is let in is one of this host. */
+TEST(shm_and_loopback_are_local_addresses)
+{
+    static const char *const local[] = {"shm:/run/a", "tcp:127.0.0.1:7000", "tcp:127.1.2.3:1",
+                                        "tcp:[::1]:7000", "verbs:localhost:7000"};
+    static const char *const others[] = {"tcp:10.0.0.1:7000",      "tcp:0.0.0.0:7000",
+                                         "tcp:[::]:7000",          "tcp:db1.example:7000",
+                                         "verbs:192.168.1.1:7000", "tcp:"};
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
+        assert_true(address_is_local(local[i]));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_false(address_is_local(others[i]));
 }
 
 UNIT_MAIN(NULL, NULL)

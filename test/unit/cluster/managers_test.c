@@ -78,24 +78,50 @@ TEST(each_is_tried_once_a_round_and_a_find_begins_a_new_one)
     assert_int_equal(managers_parse("t:1,t:2,t:3", &managers, NULL), 0);
     for (uint32_t round = 1; round <= 2; round++) {
         assert_string_equal(managers_address(&managers), "t:1");
-        assert_true(managers_next(&managers));
-        assert_true(managers_next(&managers));
+        assert_true(managers_next(&managers, 0));
+        assert_true(managers_next(&managers, 0));
         assert_string_equal(managers_address(&managers), "t:3");
         assert_int_equal(managers.rounds, round - 1);
-        assert_false(managers_next(&managers));
+        assert_false(managers_next(&managers, 0));
         assert_int_equal(managers.rounds, round);
     }
-    assert_true(managers_next(&managers));
+    assert_true(managers_next(&managers, 0));
     managers_found(&managers); /* and is lost again */
     assert_int_equal(managers.rounds, 0);
-    assert_true(managers_next(&managers));
+    assert_true(managers_next(&managers, 0));
     assert_string_equal(managers_address(&managers), "t:3");
-    assert_true(managers_next(&managers));
-    assert_false(managers_next(&managers));
+    assert_true(managers_next(&managers, 0));
+    assert_false(managers_next(&managers, 0));
 
     assert_int_equal(managers_parse("t:1", &managers, NULL), 0);
-    assert_false(managers_next(&managers));
+    assert_false(managers_next(&managers, 0));
     assert_string_equal(managers_address(&managers), "t:1");
+}
+
+TEST(one_that_is_passed_over_has_no_turn_for_a_while_if_there_are_others)
+{
+    struct managers managers;
+    const uint64_t now_ns = NS_PER_S, until_ns = 2 * NS_PER_S;
+
+    assert_int_equal(managers_parse("t:1,t:2,t:3", &managers, NULL), 0);
+    managers_pass_over(&managers, until_ns);
+    for (uint32_t round = 0; round < 3; round++) {
+        assert_int_equal(managers_next(&managers, now_ns), round == 0);
+        assert_string_equal(managers_address(&managers), "t:2");
+        assert_true(managers_next(&managers, now_ns));
+        assert_string_equal(managers_address(&managers), "t:3");
+    }
+    assert_false(managers_next(&managers, until_ns));
+    assert_string_equal(managers_address(&managers), "t:1");
+    managers_pass_over(&managers, until_ns);
+    managers_found(&managers);
+    assert_true(managers_next(&managers, now_ns) && managers_next(&managers, now_ns));
+    assert_false(managers_next(&managers, now_ns));
+    assert_string_equal(managers_address(&managers), "t:1");
+
+    assert_int_equal(managers_parse("t:1", &managers, NULL), 0);
+    managers_pass_over(&managers, until_ns);
+    assert_false(managers_next(&managers, now_ns));
 }
 
 UNIT_MAIN(NULL, NULL)

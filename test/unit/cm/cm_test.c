@@ -63,6 +63,24 @@ TEST(clients_get_ids_and_the_configuration_without_the_secret)
     }
 }
 
+TEST(a_client_says_nothing_that_only_a_server_may_say)
+{
+    Rowan__Renew renew = ROWAN__RENEW__INIT;
+    Rowan__Adopted adopted = ROWAN__ADOPTED__INIT;
+    Rowan__Filled filled = ROWAN__FILLED__INIT;
+    Rowan__Load load = ROWAN__LOAD__INIT;
+    const Rowan__ControlMessage messages[] = {
+        CONTROL_MESSAGE(RENEW, renew, &renew), CONTROL_MESSAGE(ADOPTED, adopted, &adopted),
+        CONTROL_MESSAGE(FILLED, filled, &filled), CONTROL_MESSAGE(LOAD, load, &load)};
+    make_cluster();
+    connect_now(&peers[2], FABRIC_CLIENT);
+    for (uint32_t i = 0; i < 4; i++) {
+        send_message(&peers[2], 30 + i, &messages[i]);
+        await_answer(&peers[2]);
+        assert_failure(&peers[2], 30 + i, ROWAN_EREFUSED);
+    }
+}
+
 TEST(a_manager_that_restarts_goes_on)
 {
     make_cluster();

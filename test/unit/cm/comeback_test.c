@@ -150,6 +150,40 @@ TEST(one_in_doubt_runs_beside_a_shard_that_waits_and_one_that_is_torn_or_empty_d
     cluster_release(old);
 }
 
+/* It has not shown yet that it can open what it says it has. */
+TEST(a_single_one_with_whole_data_first_runs_beside_those_that_are_away)
+{
+    struct cluster_config *old = make();
+    struct comeback comeback = {
+        .mixes = true, .came = 1, .joins = {back(3)}, .over = {true, true, true, true}};
+    comeback_admit(&comeback, old);
+    assert_int_equal(comeback.count, 1);
+    struct cluster_config *config = cluster_copy(old);
+    comeback_apply(&comeback, old, config);
+    assert_false(cluster_member(cluster_finished(config), 3)->kept);
+    const struct shard *row = &config->shards[0];
+    assert_true(shard_is_kept(config, row) && row->backup_count == 2 && shard_is_full_at(row, 3));
+
+    struct comeback later = {
+        .mixes = true, .present = 1, .run = {&joins[3]}, .over = {true, true, true, true}};
+    assert_true(comeback_is_due(&later, config));
+    struct cluster_config *next = cluster_copy(config);
+    comeback_apply(&later, config, next);
+    row = &cluster_finished(next)->shards[0];
+    assert_true(row->primary == 3 && row->backup_count == 0);
+    cluster_release(next);
+
+    /* It ends before that: another one that has the same is still a replica. Two at once need not be tried. */
+    struct comeback other = {.mixes = true, .came = 2, .joins = {back(2), back(4)}};
+    comeback_admit(&other, config);
+    next = cluster_copy(config);
+    comeback_apply(&other, config, next);
+    assert_false(shard_is_kept(cluster_finished(next), &next->shards[0]));
+    cluster_release(next);
+    cluster_release(config);
+    cluster_release(old);
+}
+
 TEST(who_is_kept_is_waited_for_beside_one_that_runs_whole_until_that_is_over)
 {
     struct cluster_config *old = make(), *config;

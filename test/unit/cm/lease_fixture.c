@@ -10,6 +10,7 @@ struct cm_state_options options_of(uint64_t manager)
     struct cm_state_options options = world_options(SERVERS, 3, 0);
     options.lease_ms = LEASE_MS;
     options.incarnation = manager;
+    options.keyed = true;
     return options;
 }
 
@@ -170,4 +171,19 @@ struct cluster_config *config_by_hand(uint32_t members, uint32_t shards, uint32_
                            .first_slot = (uint16_t)(i * 100),
                            .last_slot = (uint16_t)(i + 1 < shards ? i * 100 + 99 : SLOT_COUNT - 1)};
     return config;
+}
+
+const struct cluster_config *in_force(const struct world *world)
+{
+    return cm_state_config(world->state);
+}
+
+void commit_among(struct world *world, uint32_t members)
+{
+    const uint64_t of = term(world);
+    for (uint32_t server = 1; server <= SERVERS; server++) {
+        if (members & 1u << server)
+            world_adopt(world, server, of);
+    }
+    run(world, members, world->now_ns + LEASE / 4 + 1);
 }

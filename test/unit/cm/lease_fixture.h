@@ -47,6 +47,11 @@ uint32_t committed(const struct world *world, uint64_t of);
 
 void adopt_all(struct world *world);
 
+const struct cluster_config *in_force(const struct world *world);
+
+/* Members whose bits are set adopt that, and renew for a quarter of a lease. */
+void commit_among(struct world *world, uint32_t members);
+
 /* A configuration of term 10 with leases and members as world_join_of has them, each shard in epoch 7 and without a server yet. */
 struct cluster_config *config_by_hand(uint32_t members, uint32_t shards, uint32_t replicas);
 

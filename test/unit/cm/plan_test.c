@@ -8,11 +8,6 @@
 
 enum { TOOL = 20, TAG = 7 };
 
-static const struct cluster_config *in_force(const struct world *world)
-{
-    return cm_state_config(world->state);
-}
-
 static bool keyless;
 
 /* As committed_cluster, with two replicas of each shard. */
@@ -58,16 +53,6 @@ static void assert_refused(const struct world *world, const char *words)
     assert_failure(world_last(world, TOOL), ROWAN_EREFUSED, words);
 }
 
-static void commit(struct world *world, uint32_t members)
-{
-    const uint64_t of = term(world);
-    for (uint32_t server = 1; server <= SERVERS; server++) {
-        if (members & 1u << server)
-            world_adopt(world, server, of);
-    }
-    run(world, members, world->now_ns + LEASE / 4 + 1);
-}
-
 static uint32_t held_by(const struct world *world, uint32_t server)
 {
     uint32_t count = 0;
@@ -92,8 +77,8 @@ static struct world *drained(void)
     struct world *world = two_replicas();
     plan(world, CM_PLAN_DRAIN, 3);
     assert_done(world);
-    commit(world, ALL);
-    commit(world, ALL);
+    commit_among(world, ALL);
+    commit_among(world, ALL);
     for (uint32_t i = 0; i < in_force(world)->shard_count; i++)
         assert_true(in_force(world)->shards[i].primary != 3);
     assert_true(held_by(world, 3) > 0 && in_force(world)->shards[2].filling_count == 1);
@@ -126,7 +111,7 @@ TEST(a_drained_server_hands_over_what_it_holds_and_can_then_be_removed)
 TEST(a_server_that_was_removed_may_join_again_once_it_is_added)
 {
     struct world *world = drained();
-    commit(world, ALL);
+    commit_among(world, ALL);
     plan(world, CM_PLAN_REMOVE, 3);
     world_close(world, 3);
     struct cm_join join = world_rejoin_of(world, 3, 1);
@@ -134,7 +119,7 @@ TEST(a_server_that_was_removed_may_join_again_once_it_is_added)
     assert_failure(world_last(world, 3), ROWAN_EREFUSED, "rowan add");
     plan(world, CM_PLAN_ADD, 3);
     assert_done(world);
-    commit(world, FIRST_TWO);
+    commit_among(world, FIRST_TWO);
     run(world, FIRST_TWO, world->now_ns + 2 * LEASE);
     world_join(world, 3, 6, &join);
     run(world, FIRST_TWO, world->now_ns + LEASE / 4);
@@ -162,12 +147,12 @@ TEST(a_drain_ends_when_the_server_is_added_again)
 {
     struct world *world = two_replicas();
     plan(world, CM_PLAN_DRAIN, 3);
-    commit(world, ALL);
-    commit(world, ALL);
+    commit_among(world, ALL);
+    commit_among(world, ALL);
     plan(world, CM_PLAN_ADD, 3);
     assert_done(world);
-    commit(world, ALL);
-    commit(world, ALL);
+    commit_among(world, ALL);
+    commit_among(world, ALL);
     for (uint32_t i = 0; i < in_force(world)->shard_count; i++) {
         const struct shard *row = &in_force(world)->shards[i];
         assert_true(row->backup_count == 1 && row->filling_count == 0);
@@ -233,16 +218,16 @@ TEST(a_primary_moves_to_a_server_that_was_filled_first)
     assert_done(world);
     assert_string_equal(world_warning(world, "planned"), "term=2 what=move server=1 shard=0 to=3");
     assert_row(world, 0, before.primary, before.backups[0], third);
-    commit(world, ALL);
+    commit_among(world, ALL);
     fill_all(world);
     assert_row(world, 0, before.primary, before.backups[0] * 10 + third, 0);
-    commit(world, ALL);
+    commit_among(world, ALL);
     assert_row(world, 0, third, before.backups[0] * 10 + before.primary, 0);
-    commit(world, ALL);
+    commit_among(world, ALL);
     assert_row(world, 0, third, before.backups[0], 0);
     assert_int_equal(row_of(world, 0)->epoch, before.epoch + 4);
     assert_true(row_of(world, 0)->move_from == 0 && row_of(world, 0)->move_to == 0);
-    commit(world, ALL);
+    commit_among(world, ALL);
     memset(world->sent, 0, sizeof world->sent);
     move(world, 0, before.primary, third); /* is so */
     assert_int_equal(row_of(world, 0)->epoch, before.epoch + 4);
@@ -275,10 +260,10 @@ TEST(a_drain_ends_a_move_whose_source_is_needed)
     const struct shard before = *row_of(world, 0);
     const uint32_t third = 6 - before.primary - before.backups[0];
     move(world, 0, before.primary, third);
-    commit(world, ALL);
+    commit_among(world, ALL);
     plan(world, CM_PLAN_DRAIN, before.backups[0]);
     for (uint32_t i = 0; i < 6; i++) {
-        commit(world, ALL);
+        commit_among(world, ALL);
         fill_all(world);
     }
     assert_false(shard_names(row_of(world, 0), before.backups[0]));
@@ -291,9 +276,9 @@ TEST(a_backup_moves_and_its_primary_stays)
     const struct shard before = *row_of(world, 0);
     const uint32_t third = 6 - before.primary - before.backups[0];
     move(world, 0, before.backups[0], third);
-    commit(world, ALL);
+    commit_among(world, ALL);
     fill_all(world);
-    commit(world, ALL);
+    commit_among(world, ALL);
     assert_row(world, 0, before.primary, third, 0);
 }
 
@@ -303,7 +288,7 @@ TEST(a_move_ends_when_the_server_fails_that_was_to_come)
     const struct shard before = *row_of(world, 0);
     const uint32_t third = 6 - before.primary - before.backups[0];
     move(world, 0, before.primary, third);
-    commit(world, ALL);
+    commit_among(world, ALL);
     run(world, ALL & ~(1u << third), world->now_ns + 3 * LEASE);
     assert_row(world, 0, before.primary, before.backups[0], 0);
     assert_true(row_of(world, 0)->move_to == 0);
@@ -315,7 +300,7 @@ TEST(who_was_to_come_for_a_server_that_fails_replaces_it)
     const struct shard before = *row_of(world, 0);
     const uint32_t third = 6 - before.primary - before.backups[0];
     move(world, 0, before.primary, third);
-    commit(world, ALL);
+    commit_among(world, ALL);
     run(world, ALL & ~(1u << before.primary), world->now_ns + 3 * LEASE);
     assert_row(world, 0, before.backups[0], 0, third); /* which replaces it */
     assert_true(row_of(world, 0)->move_from == 0);
@@ -346,7 +331,7 @@ TEST(a_move_that_cannot_be_is_refused_with_the_reason)
     assert_refused(world, "server 3 has no space for shard 0");
     tell_space(world, third, 2);
     move(world, 0, primary, third);
-    commit(world, ALL);
+    commit_among(world, ALL);
     move(world, 0, backup, third);
     assert_refused(world, "shard 0 moves from server 1 to 3: wait");
 }
@@ -366,7 +351,7 @@ TEST(a_shard_is_split_when_every_replica_of_it_says_that_it_has_copied)
                      (before.first_slot + before.last_slot + 1) / 2);
     move(world, child, before.primary, before.backups[0]);
     assert_refused(world, "is being split: wait");
-    commit(world, ALL);
+    commit_among(world, ALL);
     world_filled(world, before.backups[0], 4, epoch - 1, before.backups[0], true);
     world_filled(world, before.primary, 4, epoch, before.primary, true);
     run(world, ALL, world->now_ns + LEASE / 4);
@@ -376,7 +361,7 @@ TEST(a_shard_is_split_when_every_replica_of_it_says_that_it_has_copied)
     assert_int_equal(row_of(world, 4)->split, SPLIT_ENDED);
     run(world, ALL, world->now_ns + LEASE); /* not everybody has adopted that */
     assert_int_equal(in_force(world)->shard_count, count + 2);
-    commit(world, ALL);
+    commit_among(world, ALL);
     assert_true(in_force(world)->shard_count == count + 1 && !row_of(world, 4));
 }
 
@@ -465,7 +450,7 @@ TEST(a_backup_that_its_primary_does_not_reach_leaves_that_shard_while_it_is_so)
         assert_int_equal(shard_names(row, 2), row->primary != 1);
         assert_true(shard_names(row, 1) && shard_names(row, 3));
     }
-    commit(world, ALL);
+    commit_among(world, ALL);
     run(world, ALL, world->now_ns + LEASE);
     assert_int_equal(term(world), 2);
     last[1].cut_count = 0;
@@ -516,7 +501,7 @@ TEST(users_are_stored_and_the_last_admin_stays_while_logins_are_required)
     plan_login(world, 0);
     plan_user(world, CM_PLAN_NO_USER, "bob", 0);
     assert_done(world);
-    assert_null(in_force(world)->users); /* older versions read it again */
+    assert_null(in_force(world)->users);
 }
 
 TEST(without_a_key_for_servers_logins_are_not_required)
@@ -526,7 +511,9 @@ TEST(without_a_key_for_servers_logins_are_not_required)
     keyless = false;
     plan_user(world, CM_PLAN_USER, "ann", USER_ADMIN);
     assert_done(world);
-    plan_login(world, 1);
+    plan_login(world, CM_LOGIN_REQUIRED);
+    assert_refused(world, "cluster-key");
+    plan_login(world, CM_LOGIN_ROTATE);
     assert_refused(world, "cluster-key");
 }
 

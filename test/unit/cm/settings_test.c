@@ -8,6 +8,7 @@ static struct cm_settings settings_of(const char *servers)
                                 .servers = servers,
                                 .coord_dir = "somewhere",
                                 .zookeeper = "",
+                                .zookeeper_key = "",
                                 .replicas = 3};
 }
 
@@ -73,15 +74,17 @@ TEST(what_belongs_to_the_kind_of_coordination_is_given_and_nothing_else)
 {
     const struct {
         enum cm_coord coord;
-        const char *dir, *zookeeper, *words;
+        const char *dir, *zookeeper, *key, *words;
     } cases[] = {
-        {CM_COORD_FILE, "here", "", NULL},
-        {CM_COORD_ZOOKEEPER, "", "a:1,b:2/rowan", NULL},
-        {CM_COORD_FILE, "", "", "coord file needs coord-dir"},
-        {CM_COORD_FILE, "here", "a:1", "zookeeper belongs to coord zookeeper"},
-        {CM_COORD_ZOOKEEPER, "", "", "coord zookeeper needs zookeeper"},
-        {CM_COORD_ZOOKEEPER, "here", "a:1", "coord-dir belongs to coord file"},
-        {CM_COORD_ZOOKEEPER, "", "a", "must be HOST:PORT"},
+        {CM_COORD_FILE, "here", "", "", NULL},
+        {CM_COORD_ZOOKEEPER, "", "a:1,b:2/rowan", "", NULL},
+        {CM_COORD_ZOOKEEPER, "", "a:1,b:2/rowan", "key", NULL},
+        {CM_COORD_FILE, "here", "", "key", "zookeeper-key belongs to coord zookeeper"},
+        {CM_COORD_FILE, "", "", "", "coord file needs coord-dir"},
+        {CM_COORD_FILE, "here", "a:1", "", "zookeeper belongs to coord zookeeper"},
+        {CM_COORD_ZOOKEEPER, "", "", "", "coord zookeeper needs zookeeper"},
+        {CM_COORD_ZOOKEEPER, "here", "a:1", "", "coord-dir belongs to coord file"},
+        {CM_COORD_ZOOKEEPER, "", "a", "", "must be HOST:PORT"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct cm_settings settings = settings_of("1,2,3");
@@ -90,6 +93,7 @@ TEST(what_belongs_to_the_kind_of_coordination_is_given_and_nothing_else)
         settings.coord = cases[i].coord;
         settings.coord_dir = cases[i].dir;
         settings.zookeeper = cases[i].zookeeper;
+        settings.zookeeper_key = cases[i].key;
         const char *wrong = cm_settings_apply(&settings, &options, why, sizeof why);
         if (!wrong != !cases[i].words || (wrong && !strstr(wrong, cases[i].words)))
             fail_msg("\"%s\", not \"%s\"", wrong ? wrong : "",

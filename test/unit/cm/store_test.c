@@ -75,6 +75,77 @@ TEST(a_closed_connection_gets_no_id)
     assert_null(world_last(world, 50));
 }
 
+/* By connection 50. The answer. */
+static enum cm_action_kind ask_for_id(struct world *world, const char *user, bool reader)
+{
+    world_forget(world);
+    world->connections[50].wants_id = !reader;
+    world->connections[50].id_tag = 3;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_NEW_CLIENT_ID,
+                                         .connection = 50,
+                                         .tag = 3,
+                                         .user = user,
+                                         .reader = reader});
+    world_settle(world);
+    return world_last(world, 50)->kind;
+}
+
+TEST(who_asks_for_ids_too_fast_comes_again_later_and_others_get_theirs)
+{
+    struct world *world = world_cluster(world_store, 3);
+    world_open(world, 50);
+    for (uint32_t i = 0; i < QUOTA_BURST; i++)
+        assert_int_equal(ask_for_id(world, "eve", false), CM_ACTION_CLIENT_ID);
+    for (uint32_t second = 0; second < 3; second++) {
+        assert_int_equal(ask_for_id(world, "eve", false), CM_ACTION_FAILURE);
+        assert_failure(world_last(world, 50), ROWAN_EAGAIN, "again later");
+        assert_non_null(strstr(world_warning(world, "client_ids_refused"), "user eve"));
+        assert_int_equal(ask_for_id(world, "ann", false), CM_ACTION_CLIENT_ID);
+        assert_int_equal(ask_for_id(world, NULL, false), CM_ACTION_CLIENT_ID);
+        world->now_ns += NS_PER_S;
+        for (uint32_t i = 0; i < QUOTA_A_SECOND; i++)
+            assert_int_equal(ask_for_id(world, "eve", false), CM_ACTION_CLIENT_ID);
+    }
+    assert_int_equal(cm_state_config(world->state)->next_client_id, 1 + CM_CLIENT_ID_BLOCK);
+}
+
+TEST(more_users_than_there_are_rows_share_one_quota)
+{
+    struct world *world = world_cluster(world_store, 3);
+    char name[16];
+    world_open(world, 50);
+    for (uint32_t i = 0; i < QUOTA_ROWS + QUOTA_BURST; i++) {
+        snprintf(name, sizeof name, "user %u", i);
+        assert_int_equal(ask_for_id(world, name, false), CM_ACTION_CLIENT_ID);
+    }
+    assert_int_equal(ask_for_id(world, "one more", false), CM_ACTION_FAILURE);
+    assert_int_equal(ask_for_id(world, "user 0", false), CM_ACTION_CLIENT_ID); /* has one */
+    world->now_ns += NS_PER_S;
+    assert_int_equal(ask_for_id(world, "one more", false), CM_ACTION_CLIENT_ID);
+}
+
+TEST(nobody_has_a_quota_where_nobody_logs_in)
+{
+    struct world *world = world_cluster(world_store, 3);
+    world_open(world, 50);
+    for (uint32_t i = 0; i < 2 * QUOTA_BURST; i++)
+        assert_int_equal(ask_for_id(world, NULL, false), CM_ACTION_CLIENT_ID);
+}
+
+TEST(who_may_not_write_gets_no_id)
+{
+    struct world *world = world_cluster(world_store, 3);
+    const uint64_t term = cm_state_config(world->state)->term;
+    world_open(world, 50);
+    for (uint32_t i = 0; i < 2 * QUOTA_BURST; i++) {
+        assert_int_equal(ask_for_id(world, "ria", true), CM_ACTION_CLIENT_ID);
+        assert_int_equal(world_last(world, 50)->client_id, 0);
+    }
+    assert_int_equal(cm_state_config(world->state)->term, term);
+    assert_int_equal(ask_for_id(world, "ria", false), CM_ACTION_CLIENT_ID);
+    assert_int_equal(world_last(world, 50)->client_id, 1);
+}
+
 TEST(ids_end_before_they_wrap)
 {
     struct world *world = world_cluster(world_store, 3);
@@ -319,10 +390,10 @@ TEST(a_start_on_an_old_value_is_said_and_starts_nothing)
     struct world *world = world_empty(world_store, 1);
     world_join(world, 1, 5, &join);
     world_settle(world);
+    assert_non_null(strstr(world_warning(world, "configuration_is_old"), "term 1 is stored"));
     world_join(world, 1, 6, &join);
     assert_false(world->storing);
     assert_failure(world_last(world, 1), ROWAN_EAGAIN, "--recover");
-    assert_non_null(strstr(world_warning(world, "configuration_is_old"), "term 1 is stored"));
     world_store->version = newest;
 }
 

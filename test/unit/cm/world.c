@@ -5,6 +5,7 @@
 #include "test/unit/cm/world.h"
 
 #include "common/base/error.h"
+#include "common/base/version.h"
 #include "test/lib/asserts.h"
 #include "test/unit/cm/world_checks.h"
 
@@ -118,9 +119,9 @@ static void check_id(struct world *world, const struct cm_action *action)
     assert_true(id < store->history[store->version]->next_client_id);
     assert_false(store->id_given[place / 8] & (1 << place % 8));
     store->id_given[place / 8] |= (uint8_t)(1 << place % 8);
-    store->ids_given++;
     assert_true(peer->wants_id && peer->id_tag == action->tag);
     peer->wants_id = false;
+    store->ids_given++;
 }
 
 static void check_plan(struct world_connection *peer, const struct cluster_config *config)
@@ -147,7 +148,7 @@ static void note_sent(struct world *world, const struct cm_output *output,
                     (action->term <= peer->told_term || action->term <= peer->claimed_term));
     else if (action->kind == CM_ACTION_CONFIGURATION)
         check_configuration(world, action);
-    else if (action->kind == CM_ACTION_CLIENT_ID)
+    else if (action->kind == CM_ACTION_CLIENT_ID && action->client_id)
         check_id(world, action);
     else if (action->error == ROWAN_ENOTLEADING || /* it asks another one */
              (peer->wants_id && peer->id_tag == action->tag && action->error != ROWAN_EAGAIN))
@@ -335,7 +336,7 @@ void world_elect(struct world *world)
 struct cm_join world_join_of(uint32_t server)
 {
     struct cm_join join = {.server = server,
-                           .format = 4 /* the highest that there is */,
+                           .format = VERSION_CONFIGURATION_HIGHEST,
                            .incarnation = 1000 + server,
                            .workers = 2,
                            .block_limit = 65536,
@@ -445,8 +446,7 @@ void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t 
 void world_new_id(struct world *world, uint32_t connection, uint32_t tag)
 {
     struct world_connection *peer = open_connection(world, connection);
-    if (!peer->wants_id)
-        peer->id_tag = tag;
+    peer->id_tag = peer->wants_id ? peer->id_tag : tag;
     peer->wants_id = true;
     world_step(world, &(struct cm_event){
                           .kind = CM_EVENT_NEW_CLIENT_ID, .connection = connection, .tag = tag});

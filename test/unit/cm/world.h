@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "cm/proposal.h"
+#include "cm/quota.h"
 #include "cm/state.h"
 
 enum {
@@ -167,6 +168,7 @@ void world_repeat_joins(struct world *world);
 void world_join_once(struct world *world, uint32_t connection, uint32_t tag,
                      const struct cm_join *join);
 void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t known_term);
+/* By one of many users, so that no quota ends. */
 void world_new_id(struct world *world, uint32_t connection, uint32_t tag);
 
 /* What a member brings along with a Renew. */

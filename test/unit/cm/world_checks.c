@@ -99,7 +99,7 @@ static void check_cold_shard(const struct world_store *store, const struct clust
                     before->epoch + 1 + is_child(config, after));
     assert_int_equal(after->filling_count, 0);
     int best = 0, away = 0;
-    uint32_t came = 0;
+    uint32_t came = 0, whole = 0;
     for (uint32_t i = 0; i < config->member_count; i++) {
         uint32_t server = config->members[i].server;
         if (!holds(before, server))
@@ -110,11 +110,12 @@ static void check_cold_shard(const struct world_store *store, const struct clust
             away = quality_of(waits, config, before->id);
         if (config->members[i].kept)
             continue;
+        whole += quality(store, config, server, before->id) == 2;
         if (quality(store, config, server, before->id) > best)
             best = quality(store, config, server, before->id);
     }
-    if (is_kept(config, after->primary)) { /* it waits */
-        assert_true(best < 2);
+    if (is_kept(config, after->primary)) {   /* it waits */
+        assert_true(best < 2 || whole == 1); /* B3 */
         assert_int_equal(full_replicas(after), full_replicas(before));
         return;
     }
@@ -373,7 +374,8 @@ static bool returns(const struct cluster_config *after, uint32_t server)
     return member && !member->kept;
 }
 
-/* A full replica was kept. If it is served now, by those with the best data that run; else it has whom it had. One that had filled before, as
+/* A full replica was kept. If it is served now, by those with the best data that run; else it has whom it had, and nobody has whole
+ * data, or a single one that has just returned. One that had filled before, as
  * its primary said, may become full by the way. */
 static void check_kept_shard(struct world_store *store, uint32_t at,
                              const struct cluster_config *before,
@@ -381,13 +383,15 @@ static void check_kept_shard(struct world_store *store, uint32_t at,
 {
     const struct shard *old = &before->shards[at], *new = row_after(after, old);
     int best = 0;
-    uint32_t came = 0, back = 0;
+    uint32_t came = 0, back = 0, whole = 0, away = 0;
     for (uint32_t i = 0; i < before->member_count; i++) {
         const uint32_t server = before->members[i].server;
+        away += holds(old, server) && !returns(after, server);
         if (!holds(old, server) || !returns(after, server))
             continue;
         came++;
         back += before->members[i].kept;
+        whole += quality(store, after, server, old->id) == 2;
         if (quality(store, after, server, old->id) > best)
             best = quality(store, after, server, old->id);
     }
@@ -397,7 +401,7 @@ static void check_kept_shard(struct world_store *store, uint32_t at,
         return;
     }
     if (is_kept(after, new->primary)) {
-        assert_true(best < 2 || before->mixed);
+        assert_true(best < 2 || before->mixed || (back && whole == 1 && away)); /* B3 */
         assert_in_range(new->epoch, old->epoch + (back > 0),
                         old->epoch + (back || store->gives_up ? 2 : 0));
         for (uint32_t i = 0; i < before->member_count; i++)
@@ -500,7 +504,8 @@ void world_check_next(struct world_store *store, const struct cluster_config *be
         check_split(before, after);
         return;
     }
-    if (!users_equal(after->users, before->users)) {
+    if (!users_equal(after->users, before->users) ||
+        memcmp(&after->keys, &before->keys, sizeof after->keys) != 0) {
         assert_true(after->manager == before->manager &&
                     after->shard_count == before->shard_count &&
                     after->member_count == before->member_count);

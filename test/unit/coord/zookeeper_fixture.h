@@ -16,13 +16,19 @@ enum { SHORT_SESSION_MS = 1000, SESSION_MS = 20000 };
 static struct zookeeper_server server;
 static unsigned path_number; /* of the present case */
 
-static inline struct coord *open_handle(uint32_t session_ms)
+/* `login`: of coord_open_zookeeper. */
+static inline struct coord *open_handle_as(const char *login, uint32_t session_ms)
 {
     char ensemble[128];
     struct coord *coord;
     snprintf(ensemble, sizeof ensemble, "127.0.0.1:%u/a/case/%u", server.port, path_number);
-    assert_int_equal(coord_open_zookeeper(ensemble, session_ms, NULL, &coord), 0);
+    assert_int_equal(coord_open_zookeeper(ensemble, login, session_ms, NULL, &coord), 0);
     return coord;
+}
+
+static inline struct coord *open_handle(uint32_t session_ms)
+{
+    return open_handle_as(NULL, session_ms);
 }
 
 /* False: the program's output says that it is skipped. */

@@ -131,9 +131,11 @@ static void spoil(struct offer *offer, unsigned kind)
         replace_fd(offer, 2, sealed_memory(sizeof(struct shm_channel) / 2, F_SEAL_SHRINK));
         break;
     case 15: /* a write to it would block */
+        offer->hello.layouts.highest = VERSION_SHM_RING - 1;
         replace_fd(offer, 1, eventfd(0, EFD_CLOEXEC));
         break;
     case 16:
+        offer->hello.layouts.highest = VERSION_SHM_RING - 1;
         assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
         replace_fd(offer, 1, pipes[1]);
         close(pipes[0]);
@@ -217,11 +219,53 @@ TEST(an_unspoilt_hello_is_taken)
     assert_int_equal(side_count(&world.sides[VICTIM], FABRIC_ACCEPTED), 1);
     assert_int_equal(read_answer(fd, &welcome), 0);
     assert_int_equal(welcome.error, 0);
-    /* Nothing may come after it. */
+    /* A ring may come after it, and nothing else. */
     assert_int_equal(send(fd, "x", 1, 0), 1);
+    poll_for(3 * SHM_CHECK_NS);
+    assert_int_equal(side_count(&world.sides[VICTIM], FABRIC_CLOSED), 0);
+    assert_int_equal(send(fd, "xy", 2, 0), 2);
     poll_for(3 * SHM_CHECK_NS);
     assert_int_equal(side_event(&world.sides[VICTIM], FABRIC_CLOSED, 0)->error, ROWAN_EFORMAT);
     close(fd);
+}
+
+/* It fills what it is woken by, takes O_NONBLOCK from that, and goes to sleep again and again. */
+TEST(who_does_not_take_its_rings_lets_nobody_wait)
+{
+    const uint64_t most = UINT64_MAX - 1;
+    const struct fabric_iov iov = {.data = "wake up", .bytes = 7};
+
+    for (uint16_t i = 0; i < 2; i++) {
+        struct offer offer = good_offer();
+        const int bell = dup(offer.fds[1]), fd = dial();
+        struct shm_welcome welcome;
+        struct shm_doorbell *door;
+        void *memory;
+        char ring;
+
+        offer.hello.layouts.highest = (uint16_t)(VERSION_SHM_RING - i);
+        assert_int_equal(memory_map(offer.fds[0], sizeof *door, &memory), 0);
+        door = memory;
+        make_offer(&offer, fd);
+        poll_for(3 * SHM_CHECK_NS);
+        assert_int_equal(read_answer(fd, &welcome), 0);
+        assert_int_equal(write(bell, &most, sizeof most), sizeof most);
+        assert_int_equal(fcntl(bell, F_SETFL, 0), 0);
+        for (uint32_t sleep = 1; sleep <= 1000; sleep++) {
+            atomic_store(&door->sleeping, sleep);
+            assert_int_equal(
+                fabric_send(side_event(&world.sides[VICTIM], FABRIC_ACCEPTED, i)->conn, &iov, 1),
+                0);
+            side_poll(&world, VICTIM);
+            assert_int_equal(atomic_load(&door->sleeping), 0);
+        }
+        assert_int_equal(recv(fd, &ring, 1, 0), i == 0 ? 1 : -1);
+        assert_int_equal(side_count(&world.sides[VICTIM], FABRIC_CLOSED), i);
+        munmap(memory, sizeof *door);
+        close(bell);
+        close(fd);
+        world_wait(&world, VICTIM, FABRIC_CLOSED, i + 1);
+    }
 }
 
 TEST(who_says_nothing_is_given_up)

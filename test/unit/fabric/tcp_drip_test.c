@@ -153,4 +153,52 @@ TEST(what_is_cut_while_we_find_no_memory_has_its_time_afterwards)
     assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 1);
 }
 
+/* Who has begun a message of 1 MiB brings `some_bytes` of it ten times a second, and somebody else waits for such memory. After how
+ * many tenths of a second it is closed; `most`: not yet. */
+static unsigned closed_after(uint32_t some_bytes, unsigned most)
+{
+    const struct tcp_message_head head = {.magic = TCP_MESSAGE_MAGIC, .bytes = 1 << 20};
+    static const uint8_t some[64 << 10];
+    const struct sockaddr_in address = host_sockaddr(&host, 0, 0);
+    const struct tcp_greeting hello = raw_hello(1001, 0);
+    const int other = raw_connect(&address);
+    struct tcp_slab *taken[TCP_LARGES];
+    unsigned count = 0, tenths = 0;
+
+    begin(0, 1 << 20);
+    while (count < TCP_LARGES && (taken[count] = slab_take(endpoint(), SLAB_LARGE)))
+        count++;
+    assert_true(raw_send(other, &hello, sizeof hello) && raw_send(other, &head, sizeof head));
+    while (endpoint()->base.counts[LIST_NO_MEMORY] == 0)
+        side_poll(&world, 0);
+    for (; tenths < most && side_count(&world.sides[0], FABRIC_CLOSED) == 0; tenths++) {
+        clock_ns += NS_PER_S / 10;
+        assert_true(raw_send(fd, some, some_bytes));
+        poll_for_a_while();
+    }
+    for (unsigned i = 0; i < count; i++)
+        slab_unref(endpoint(), taken[i]);
+    close(other);
+    return tenths;
+}
+
+TEST(who_brings_nothing_for_half_a_second_goes_while_others_wait)
+{
+    const unsigned tenths = closed_after(0, 20);
+
+    assert_true(tenths >= 4 && tenths <= 6);
+}
+
+TEST(who_drips_goes_after_a_second_while_others_wait)
+{
+    const unsigned tenths = closed_after(SOME, 20);
+
+    assert_true(tenths >= 9 && tenths <= 11);
+}
+
+TEST(who_is_slow_and_comes_to_an_end_has_his_time_though_others_wait)
+{
+    assert_int_equal(closed_after((1 << 20) / 40, 35), 35);
+}
+
 UNIT_MAIN(NULL, NULL)

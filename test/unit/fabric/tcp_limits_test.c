@@ -383,11 +383,16 @@ TEST(half_open_connections_make_room_for_others)
     uint32_t closed = 0;
     struct fabric_conn *conn, *passive;
 
+    side_poll(&world, OWNER);
+    const uint64_t began_ns = owner_endpoint()->base.now_ns;
+
     for (unsigned i = 0; i < COUNT; i++) {
         fds[i] = host_connect();
         side_poll(&world, OWNER);
     }
     world_poll_times(&world, 50);
+    const bool fast = owner_endpoint()->base.now_ns - began_ns < TCP_HALF_OPEN_NS;
+
     assert_int_equal(owner_endpoint()->base.counts[LIST_HALF_OPEN], TCP_MAX_HALF_OPEN);
     host.skipped_ns += TCP_HALF_OPEN_NS + NS_PER_MS;
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
@@ -396,7 +401,7 @@ TEST(half_open_connections_make_room_for_others)
         closed += raw_is_closed(fds[i]);
         close(fds[i]);
     }
-    assert_in_range(closed, 20, 30);
+    assert_in_range(closed, 20, fast ? 30 : COUNT);
 }
 
 TEST(without_descriptors_those_who_are_there_are_served)

@@ -24,7 +24,13 @@ static int open_all(void **state)
 
 static void has(unsigned side, const uint8_t *bytes, bool demands)
 {
-    fabric_endpoint_secret(world.sides[side].endpoint, bytes, demands);
+    fabric_endpoint_secret(world.sides[side].endpoint, bytes, NULL, demands);
+}
+
+/* From one secret to the other. */
+static void changes(unsigned side)
+{
+    fabric_endpoint_secret(world.sides[side].endpoint, other, secret, true);
 }
 
 static uint32_t count(unsigned side, enum fabric_event_kind kind)
@@ -89,6 +95,62 @@ TEST(where_nobody_demands_it_nobody_needs_it)
     world_connect(&world, PEER, OWNER, 3, &active, &passive);
 }
 
+/* One after the other hears that the secret changes, and then that everybody knows. Where one is ahead by both, nobody is. */
+TEST(while_the_secret_changes_nobody_is_refused_and_then_the_former_one_is)
+{
+    enum { FORMER, BOTH, LATTER } has_now[SIDES] = {FORMER, FORMER};
+    struct fabric_conn *active, *passive;
+
+    for (unsigned step = 0; step < 8; step++) {
+        const unsigned first = step < 4 ? OWNER : PEER; /* who hears first */
+        const unsigned side = step % 2 ? SIDES - 1 - first : first;
+        has_now[side] = step % 4 < 2 ? BOTH : LATTER;
+        has_now[SIDES - 1 - side] = step == 4 ? FORMER : has_now[SIDES - 1 - side];
+        for (unsigned i = 0; i < SIDES; i++) {
+            if (has_now[i] == BOTH)
+                changes(i);
+            else
+                has(i, has_now[i] == FORMER ? secret : other, true);
+        }
+        if (first == OWNER && has_now[OWNER] == LATTER && has_now[PEER] == BOTH)
+            is_refused(); /* and shows the other one the next time */
+        world_connect(&world, PEER, OWNER, 1, &active, &passive);
+        assert_false(active->unproved || passive->unproved);
+    }
+    has(PEER, secret, true);
+    is_refused();
+    is_refused();
+    has(PEER, other, true);
+    has(OWNER, secret, true);
+    is_refused();
+}
+
+TEST(a_connection_that_lives_through_a_change_is_shown_the_new_secret_on_or_counts_no_longer)
+{
+    struct fabric_conn *active, *passive;
+    uint8_t shown[MAC_BYTES], right[MAC_BYTES];
+
+    has(OWNER, secret, true);
+    has(PEER, secret, true);
+    world_connect(&world, PEER, OWNER, 1, &active, &passive);
+    assert_true(fabric_proof_again(active, right));
+    changes(OWNER);
+    assert_false(fabric_is_unproved(passive));
+    has(OWNER, other, true);
+    assert_true(fabric_is_unproved(passive));
+    for (unsigned i = 0; i < 2; i++) {
+        assert_true(fabric_proof_again(active, shown) && fabric_proof_again(passive, right));
+        assert_int_equal(mac_equal(shown, right), i == 1);
+        changes(PEER);
+    }
+    fabric_proved_again(passive);
+    assert_false(fabric_is_unproved(passive));
+    has(PEER, other, true);
+    world_connect(&world, PEER, OWNER, 2, &active, &passive);
+    assert_true(fabric_proof_again(active, right));
+    assert_false(mac_equal(shown, right)); /* one is of no use on another connection */
+}
+
 /* --- a peer that says what it likes --- */
 
 static struct tcp_greeting welcome;
@@ -119,13 +181,46 @@ static int begin_as_peer(struct tcp_greeting *hello, const struct fabric_identit
     return fd;
 }
 
-static void sign(struct tcp_greeting *greeting)
+/* As those do that know only layout 2. */
+static void sign_of_old(struct tcp_greeting *greeting)
 {
     uint8_t mac[MAC_BYTES];
 
     memset(greeting->mac, 0, sizeof greeting->mac);
     assert_true(mac_make(secret, sizeof secret, greeting, sizeof *greeting, mac));
     memcpy(greeting->mac, mac, sizeof mac);
+}
+
+/* The owner, as whoever dials it sees it. */
+static struct fabric_acceptor owner_dialled(void)
+{
+    const struct sockaddr_in address = host_sockaddr(&host, OWNER, 0);
+    struct fabric_acceptor acceptor = {.host = {[10] = 0xff, [11] = 0xff},
+                                       .incarnation = welcome.identity.incarnation,
+                                       .id = welcome.identity.id,
+                                       .port = ntohs(address.sin_port),
+                                       .kind = FABRIC_SERVER};
+
+    memcpy(acceptor.host + 12, &address.sin_addr, 4);
+    return acceptor;
+}
+
+static void sign_for(struct tcp_greeting *greeting, const struct fabric_acceptor *acceptor)
+{
+    struct tcp_proof proof = {*greeting, *acceptor};
+    uint8_t key[MAC_BYTES], mac[MAC_BYTES];
+
+    memset(proof.greeting.mac, 0, sizeof proof.greeting.mac);
+    assert_true(mac_subkey(secret, sizeof secret, "tcp proof", key));
+    assert_true(mac_make(key, sizeof key, &proof, sizeof proof, mac));
+    memcpy(greeting->mac, mac, sizeof mac);
+}
+
+static void sign(struct tcp_greeting *greeting)
+{
+    const struct fabric_acceptor acceptor = owner_dialled();
+
+    sign_for(greeting, &acceptor);
 }
 
 /* What the owner does with that hello: 1 a welcome, -1 an end. */
@@ -174,6 +269,175 @@ TEST(who_only_says_who_he_is_ends_nobody_s_connection_and_a_proof_counts_once)
     again.token = hello.token;
     say_blocks(&again, -1);
     close(fd);
+}
+
+TEST(who_only_says_that_it_is_a_server_takes_no_place_in_the_landing_zone)
+{
+    enum { HELLOS = FABRIC_MAX_ZONE_SENDERS + 44 };
+    static int fds[HELLOS];
+    const struct fabric_identity peer = {
+        .cluster = 7, .id = 9, .kind = FABRIC_SERVER, .messages = VERSION_RANGE(MESSAGES)};
+    struct fabric_conn *active, *passive;
+    struct tcp_greeting hello;
+
+    has(OWNER, secret, true);
+    has(PEER, secret, true);
+    for (unsigned i = 0; i < HELLOS; i++)
+        fds[i] = begin_as_peer(&hello, &peer);
+    world_connect(&world, PEER, OWNER, 1, &active, &passive);
+    assert_true(active->has_zone);
+    for (unsigned i = 0; i < HELLOS; i++)
+        close(fds[i]);
+}
+
+/* Both have the secret, and the peer has connected. */
+static struct fabric_identity known_peer(void)
+{
+    struct fabric_conn *active, *passive;
+
+    has(OWNER, secret, true);
+    has(PEER, secret, true);
+    world_connect(&world, PEER, OWNER, 1, &active, &passive);
+    return side_event(&world.sides[OWNER], FABRIC_ACCEPTED, 0)->peer;
+}
+
+TEST(a_proof_for_another_address_or_another_run_of_the_server_is_refused)
+{
+    const struct fabric_identity peer = known_peer();
+    struct tcp_greeting hello;
+
+    for (unsigned i = 0; i < 5; i++) {
+        const int fd = begin_as_peer(&hello, &peer);
+        struct fabric_acceptor acceptor = owner_dialled();
+        acceptor.host[15] ^= i == 0;
+        acceptor.port ^= i == 1;
+        acceptor.id ^= i == 2;
+        acceptor.incarnation ^= i == 3;
+        sign_for(&hello, &acceptor);
+        say_blocks(&hello, i == 4 ? 1 : -1);
+        close(fd);
+    }
+}
+
+/* Of the part before: let in as it always was. But who says, signed, that he knows more has to do more. */
+TEST(the_older_proof_is_for_those_alone_who_know_no_other)
+{
+    const struct fabric_identity peer = known_peer();
+    struct tcp_greeting hello;
+
+    int fd = begin_as_peer(&hello, &peer);
+    sign_of_old(&hello);
+    say_blocks(&hello, -1);
+    close(fd);
+    fd = begin_as_peer(&hello, &peer);
+    sign_of_old(&hello);
+    hello.layouts = (struct greeting_layouts){2, 2}; /* as somebody in between would have it */
+    say_blocks(&hello, -1);
+    close(fd);
+    fd = begin_as_peer(&hello, &peer);
+    hello.layouts = (struct greeting_layouts){2, 2};
+    sign_of_old(&hello);
+    say_blocks(&hello, 1);
+    struct tcp_greeting signed_by_owner = welcome;
+    sign_of_old(&welcome);
+    assert_memory_equal(&welcome, &signed_by_owner, sizeof welcome);
+    close(fd);
+}
+
+/* --- somebody in between: he has an address that the peer dials, and the owner's --- */
+
+enum relay_kind { PASS_ON, SAY_OLD, MIRROR };
+
+static struct {
+    enum relay_kind kind;
+    int listen_fd;
+    unsigned count;
+    int ends[8][2]; /* of the peer, of the owner; -1: closed */
+    struct fabric_identity owner;
+} relay;
+
+static void relay_open(enum relay_kind kind)
+{
+    struct sockaddr_in address = host_sockaddr(&host, 2, 0);
+
+    relay.kind = kind;
+    relay.count = 0;
+    relay.listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    assert_int_equal(setsockopt(relay.listen_fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)),
+                     0);
+    assert_int_equal(bind(relay.listen_fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(relay.listen_fd, 8), 0);
+}
+
+static void relay_end(unsigned pair)
+{
+    for (unsigned end = 0; end < 2; end++) {
+        if (relay.ends[pair][end] >= 0)
+            close(relay.ends[pair][end]);
+        relay.ends[pair][end] = -1;
+    }
+}
+
+/* One greeting that came from `end`. */
+static void relay_greeting(unsigned pair, unsigned end, struct tcp_greeting *greeting)
+{
+    unsigned to = !end;
+
+    if (greeting->kind == GREETING_WELCOME)
+        relay.owner = greeting->identity;
+    if (relay.kind == SAY_OLD)
+        greeting->layouts = (struct greeting_layouts){2, 2};
+    if (relay.kind == MIRROR && greeting->kind == GREETING_BLOCKS) {
+        greeting->kind = GREETING_WELCOME;
+        greeting->identity = relay.owner;
+        to = end;
+    }
+    if (!raw_send(relay.ends[pair][to], greeting, sizeof *greeting))
+        relay_end(pair);
+}
+
+static void relay_step(void)
+{
+    const int fd = accept(relay.listen_fd, NULL, NULL);
+    struct tcp_greeting greeting;
+
+    if (fd >= 0) {
+        relay.ends[relay.count][0] = fd;
+        relay.ends[relay.count++][1] = host_connect();
+    }
+    for (unsigned pair = 0; pair < relay.count; pair++) {
+        for (unsigned end = 0; end < 2 && relay.ends[pair][end] >= 0; end++) {
+            const int got = raw_receive(relay.ends[pair][end], &greeting, sizeof greeting);
+            if (got > 0)
+                relay_greeting(pair, end, &greeting);
+            else if (got < 0)
+                relay_end(pair);
+        }
+    }
+}
+
+TEST(nobody_in_between_passes_a_proof_on_weakens_it_or_sends_it_back)
+{
+    struct fabric_conn *conn;
+    char address[64];
+
+    has(OWNER, secret, true);
+    has(PEER, secret, true);
+    for (enum relay_kind kind = PASS_ON; kind <= MIRROR; kind++) {
+        relay_open(kind);
+        snprintf(address, sizeof address, "tcp:%s:%u", host.ip, host_port(&host, 2));
+        assert_int_equal(fabric_connect(world.sides[PEER].endpoint, address, 0, 9, &conn), 0);
+        for (unsigned i = 0; count(PEER, FABRIC_CLOSED) <= (unsigned)kind && i < 1000000; i++) {
+            world_poll(&world);
+            relay_step();
+        }
+        assert_int_equal(count(PEER, FABRIC_CLOSED), kind + 1);
+        assert_int_equal(count(PEER, FABRIC_CONNECTED), 0);
+        assert_int_equal(count(OWNER, FABRIC_ACCEPTED), 0);
+        for (unsigned pair = 0; pair < relay.count; pair++)
+            relay_end(pair);
+        close(relay.listen_fd);
+    }
 }
 
 UNIT_MAIN(NULL, NULL)

@@ -121,6 +121,26 @@ TEST(a_role_that_does_not_answer_is_not_healthy)
     expect("GET /healthz", " 200 ", "ok\n");
 }
 
+/* Each has begun a request and never ends it. */
+TEST(slow_connections_keep_nobody_from_being_answered)
+{
+    enum { SLOW = 300 };
+    const struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
+    int fds[SLOW];
+    for (unsigned i = 0; i < SLOW; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(fds[i], (const struct sockaddr *)&at, sizeof at), 0);
+        /* Who was closed already may be told so here. */
+        (void)send(fds[i], "GET /healthz HTTP/1.1\r\nX: ", 26, MSG_NOSIGNAL);
+        if (i % 50 == 49)
+            expect("GET /healthz", " 200 ", "ok\n");
+    }
+    expect("GET /metrics", " 200 ", "\nrowan_term ");
+    for (unsigned i = 0; i < SLOW; i++)
+        close(fds[i]);
+}
+
 TEST(nothing_else_is_there)
 {
     expect("POST /metrics", " 405 ", "Allow: GET, HEAD");

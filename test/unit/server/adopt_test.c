@@ -16,7 +16,6 @@ static uint64_t adopted(struct stage *stage)
 {
     const Rowan__ControlMessage *message;
     uint64_t term = 0;
-
     while ((message = stage_message(stage, stage_cm(stage), NULL)))
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_ADOPTED)
             term = message->adopted->term;
@@ -26,7 +25,6 @@ static uint64_t adopted(struct stage *stage)
 static int open_stage(void **state)
 {
     struct stage *stage = stage_new(state);
-
     stage_start(stage, STAGE_BLOCK_LIMIT);
     stage->config->manager = 9;
     stage->config->lease_ms = CLUSTER_MAX_LEASE_MS;
@@ -40,7 +38,6 @@ static int open_stage(void **state)
 static struct cluster_config *without_peer(const struct stage *stage)
 {
     struct cluster_config *config = cluster_create(1, stage->config->shard_count);
-
     assert_non_null(config);
     config->term = stage->config->term + 1;
     config->cluster = stage->config->cluster;
@@ -68,13 +65,42 @@ static void follow(struct stage *stage, struct cluster_config *config)
     stage->config = config;
 }
 
+enum plan { LEADS_NOT, LEADS, LEFT, FILLS };
+
+/* The next configuration but `skipped`: what this server is of that shard. The other member is the other replica. */
+static struct cluster_config *planned(const struct cluster_config *before, uint32_t shard,
+                                      enum plan plan, uint32_t skipped)
+{
+    struct cluster_config *config = cluster_copy(before);
+    struct shard *row = &config->shards[shard];
+    const uint32_t other = config->members[1].server;
+    assert_non_null(config);
+    config->term += 1 + skipped;
+    row->epoch += 1 + skipped;
+    row->primary = plan == LEADS ? 1 : other;
+    row->backup_count = plan == LEADS || plan == LEADS_NOT;
+    row->backups[0] = row->backup_count == 0 ? 0 : plan == LEADS ? other : 1;
+    row->filling_count = plan == FILLS;
+    row->filling[0] = plan == FILLS;
+    row->worker = 0;
+    assert_int_equal(cluster_finish(config), 0);
+    return config;
+}
+
+/* It comes, and is the stage's from now on. */
+static void come(struct stage *stage, struct cluster_config *config)
+{
+    follow(stage, config);
+    stage_configure_for(stage, config, 0);
+    stage_pass(stage, 10 * NS_PER_MS);
+}
+
 /* The next reply to the client, whatever else was sent. */
 static struct message_reply next_reply(struct stage *stage)
 {
     const struct puppet_sent *sent;
     struct message_reply reply;
     const uint8_t *value;
-
     while ((sent = puppet_take(stage->fabric))) {
         if (message_parse_reply(sent->data, sent->bytes, &reply, &value))
             return reply;
@@ -93,7 +119,6 @@ static int status_of_put(struct stage *stage, struct puppet_conn *client, uint32
 TEST(nothing_is_served_before_its_configuration_is_committed)
 {
     struct puppet_conn *client = stage_client(stage);
-
     assert_int_equal(adopted(stage), 1);
     assert_int_equal(status_of_put(stage, client, LED), ROWAN_EBUSY);
     stage_commit(stage, 2);
@@ -118,7 +143,6 @@ TEST(a_write_in_flight_waits_for_those_that_stay_and_its_epoch_goes_on_until_the
     struct puppet_conn *client = stage_client(stage);
     const uint32_t operation = put_in_flight(stage, client);
     assert_true(stage_is_quiet(stage));
-
     struct cluster_config *next = without_peer(stage);
     stage_configure_for(stage, next, 0);
     stage_run(stage);
@@ -139,6 +163,25 @@ TEST(a_write_in_flight_waits_for_those_that_stay_and_its_epoch_goes_on_until_the
     stage_commit(stage, 2);
     stage_put(stage, client, stage_key_of(LED));
     stage_run(stage);
+    assert_int_equal(next_reply(stage).version, version_make(2, 1));
+}
+
+/* While the epoch before ends a configuration comes that changes another shard. */
+TEST(a_committed_epoch_waits_for_no_later_configuration)
+{
+    struct puppet_conn *client = stage_client(stage);
+    put_in_flight(stage, client);
+    come(stage, planned(stage->config, LED, LEADS, 0));
+    assert_int_equal(adopted(stage), 2);
+    stage_commit(stage, 2);
+    stage_run(stage);
+    come(stage, planned(stage->config, STAGE_BACKED, LEADS_NOT, 0));
+    assert_int_equal(adopted(stage), 3);
+    stage_land_all(stage);
+    stage_answer_suffixes(stage, 0);
+    stage_land_all(stage);
+    assert_int_equal(next_reply(stage).version, version_make(1, 1));
+    stage_put_lands(stage, client, stage_key_of(LED));
     assert_int_equal(next_reply(stage).version, version_make(2, 1));
 }
 
@@ -163,7 +206,6 @@ TEST(adopted_is_said_when_each_role_has_adopted_it)
 {
     enum { CONTROL, WORKER, DIGEST, CLEAN, ROLES };
     uint64_t wake_ns;
-
     assert_int_equal(adopted(stage), 1);
     assert_int_equal(server_roles(stage->server), ROLES);
     struct cluster_config *next = cluster_copy(stage->config);
@@ -183,7 +225,6 @@ TEST(adopted_is_said_when_each_role_has_adopted_it)
 TEST(a_promoted_shard_has_what_landed_and_is_served_when_that_is_committed)
 {
     struct puppet_conn *client = stage_client(stage);
-
     stage_commit(stage, 1);
     struct landing landing = landing_begin(stage);
     struct control *control = server_poller(stage->server, 0).role;
@@ -213,7 +254,6 @@ TEST(a_promoted_shard_has_what_landed_and_is_served_when_that_is_committed)
 TEST(a_newer_configuration_takes_the_place_of_one_that_is_not_adopted)
 {
     struct puppet_conn *client = stage_client(stage);
-
     stage_commit(stage, 1);
     (void)adopted(stage);
     follow(stage, without_peer(stage));
@@ -241,48 +281,15 @@ TEST(a_newer_configuration_takes_the_place_of_one_that_is_not_adopted)
 
 /* --- shards that change their primary, or leave, while their servers go on --- */
 
-enum plan { LEADS_NOT, LEADS, LEFT, FILLS };
-
-/* The next configuration but `skipped`: what this server is of that shard. The other member is the other replica. */
-static struct cluster_config *planned(const struct cluster_config *before, uint32_t shard,
-                                      enum plan plan, uint32_t skipped)
-{
-    struct cluster_config *config = cluster_copy(before);
-    struct shard *row = &config->shards[shard];
-    const uint32_t other = config->members[1].server;
-
-    assert_non_null(config);
-    config->term += 1 + skipped;
-    row->epoch += 1 + skipped;
-    row->primary = plan == LEADS ? 1 : other;
-    row->backup_count = plan == LEADS || plan == LEADS_NOT;
-    row->backups[0] = row->backup_count == 0 ? 0 : plan == LEADS ? other : 1;
-    row->filling_count = plan == FILLS;
-    row->filling[0] = plan == FILLS;
-    row->worker = 0;
-    assert_int_equal(cluster_finish(config), 0);
-    return config;
-}
-
-/* It comes, and is the stage's from now on. */
-static void come(struct stage *stage, struct cluster_config *config)
-{
-    follow(stage, config);
-    stage_configure_for(stage, config, 0);
-    stage_pass(stage, 10 * NS_PER_MS);
-}
-
 static const struct shard_state *held(const struct stage *stage, uint32_t shard)
 {
     const struct control *control = server_poller(stage->server, 0).role;
-
     return control->shards[shard];
 }
 
 static struct replica_row row_of(const struct stage *stage, uint32_t shard)
 {
     const struct control *control = server_poller(stage->server, 0).role;
-
     return store_replica(control->common->store, (uint16_t)shard);
 }
 
@@ -298,7 +305,6 @@ static struct shown ask_suffix(struct landing *landing, uint64_t after)
     struct stage *stage = landing->stage;
     Rowan__GetSuffix body = ROWAN__GET_SUFFIX__INIT;
     struct shown shown = {0};
-
     body.shard = LED;
     body.epoch = 2;
     body.after = after;
@@ -325,7 +331,6 @@ TEST(what_is_kept_free_for_senders_follows_how_many_there_are)
 {
     const struct control *control = server_poller(stage->server, 0).role;
     const uint64_t before = atomic_load(&control->common->reserve);
-
     come(stage, without_peer(stage));
     assert_in_range(atomic_load(&control->common->reserve), 1, before - 1);
 }
@@ -345,7 +350,6 @@ TEST(a_deposed_primary_answers_when_its_writes_have_landed_and_shows_them_as_a_b
     assert_int_equal(reply.status, 0);
     stage_pass(stage, 10 * NS_PER_MS);
     assert_int_equal(adopted(stage), 2);
-
     follow(stage, next);
     struct landing landing = landing_begin(stage);
     struct shown shown = ask_suffix(&landing, QUERY_SUFFIX_NONE);
@@ -382,7 +386,6 @@ TEST(a_write_that_may_have_landed_is_in_doubt_and_in_the_suffix_of_the_deposed_p
     assert_int_equal(stage->fabric->log_count, blocks); /* it is not sent again */
     assert_int_equal(adopted(stage), 2);
     assert_false(puppet_lives(stage->fabric, STAGE_WORKER, client));
-
     struct landing landing = landing_begin(stage);
     const struct shown shown = ask_suffix(&landing, version_make(1, 0));
     assert_int_equal(shown.commit, version_make(1, 0));
@@ -393,7 +396,6 @@ TEST(a_write_that_may_have_landed_is_in_doubt_and_in_the_suffix_of_the_deposed_p
 TEST(a_connection_on_which_nothing_lands_for_a_lease_holds_up_no_deposed_primary)
 {
     struct puppet_conn *client = stage_client(stage), *before = stage->peer;
-
     put_in_flight(stage, client);
     come(stage, planned(stage->config, LED, LEADS_NOT, 0));
     assert_true(puppet_lives(stage->fabric, STAGE_WORKER, before));
@@ -430,7 +432,6 @@ TEST(a_server_that_is_kept_only_holds_up_no_deposed_primary)
 TEST(a_shard_whose_primary_stays_is_promoted_with_all_that_it_sent_until_the_commit)
 {
     struct puppet_conn *client = stage_client(stage);
-
     stage_commit(stage, 1);
     struct landing landing = landing_begin(stage);
     come(stage, planned(stage->config, STAGE_BACKED, LEADS, 0));
@@ -459,7 +460,6 @@ TEST(a_shard_stays_with_its_digest_role_while_anybody_may_send_who_led_it_in_wha
                                      .key_bytes = (uint16_t)strlen(key),
                                      .value_bytes = 5,
                                      .blocks = 1};
-
     stage_commit(stage, 1);
     struct landing landing = landing_begin(stage);
     struct cluster_config *next = cluster_copy(stage->config);
@@ -523,7 +523,6 @@ TEST(a_write_in_doubt_is_not_carried_out_again_where_a_worker_here_is_to_lead_ag
 {
     struct puppet_conn *client = stage_client(stage);
     const uint32_t id = client->id;
-
     put_in_flight(stage, client);
     come(stage, planned(stage->config, LED, LEADS_NOT, 0));
     come(stage, planned(stage->config, LED, LEADS, 0));
@@ -555,7 +554,6 @@ TEST(a_replica_that_leaves_is_none_and_holds_up_nothing_and_comes_back_as_anothe
     assert_int_equal(index_items(held(stage, STAGE_BACKED)->index), 1);
     assert_int_equal(landing_ask(&landing).segments_committed, 0);
     (void)adopted(stage);
-
     come(stage, planned(stage->config, STAGE_BACKED, LEFT, 0));
     assert_int_equal(adopted(stage), 2);
     assert_null(held(stage, STAGE_BACKED));

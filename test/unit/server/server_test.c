@@ -350,6 +350,24 @@ TEST(a_value_of_many_blocks_is_answered_whole)
 
 /* A peer keeps what it heard on an earlier connection, so it is told on each; and told again when
  * the message found no room. */
+TEST(garbage_from_a_peer_ends_its_connection_and_what_has_not_landed_is_sent_again)
+{
+    struct puppet_conn *client = stage_client(stage), *peer = stage->peer;
+
+    stage_put(stage, client, stage_key_of(0));
+    stage_run(stage);
+    for (unsigned i = 0; i < 3; i++)
+        puppet_message(peer, "no message at all", 17, NULL, 0, NULL, 0);
+    stage_run(stage);
+    assert_false(puppet_lives(stage->fabric, STAGE_WORKER, peer));
+    stage->now_ns += NS_PER_S;
+    stage_run(stage);
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    assert_non_null(stage->peer);
+    puppet_connected(stage->peer, true);
+    stage_land_done(stage);
+}
+
 TEST(a_peer_is_told_about_space_whatever_comes_between)
 {
     const struct fabric_identity id = {

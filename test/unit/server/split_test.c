@@ -166,6 +166,21 @@ TEST(every_item_is_copied_to_the_child_that_has_its_slot)
         assert_copied(image, i < 2 ? low : high, key_in(slots[i], key), v(KEYS + 1 + i), 0);
 }
 
+TEST(a_backup_of_whose_data_nothing_is_settled_can_show_what_was_copied_and_any_other_need_not)
+{
+    char in_low[16], in_high[16];
+    low->suffix.above = 0; /* as a start leaves it */
+    write_to(image, parent,
+             (struct entry){.version = v(1), .key = key_in(7, in_low), .client = CLIENT});
+    write_to(image, parent, (struct entry){.version = v(2), .key = key_in(MIDDLE, in_high)});
+    run();
+    assert_true(is_over());
+    assert_int_equal(high->suffix.count, 0);
+    assert_int_equal(low->suffix.count, 1);
+    const struct suffix_item *item = &low->suffix.items[0];
+    assert_true(item->version == v(1) && item->offset == find(low, in_low) && item->client == 0);
+}
+
 TEST(what_the_child_has_that_is_newer_stays_and_what_was_deleted_stays_away)
 {
     const uint64_t newer = version_make(EPOCH, 1);
