@@ -540,7 +540,7 @@ uint64_t digest_stores_from(const struct digest *digest)
 bool digest_keeps(const struct digest *digest, uint64_t segment)
 {
     return digest->halves &&
-           atomic_load_explicit(&digest->halves[segment], memory_order_relaxed) > 0;
+           atomic_load_explicit(&digest->halves[segment], memory_order_acquire) > 0;
 }
 
 uint64_t digest_fetches(const struct digest *digest)

@@ -21,8 +21,10 @@
  *      closed segments (E8).
  *  E7  What is stored and not applied lies in no COMMITTED segment: the control role asks for `stores_from`. So does a
  *      long entry of which a message brought a part, until the next ones bring the rest, its epoch ends, or its version
- *      is settled without it: that segment alone (`halves`), as the server that brings it may be gone for long. Versions in front of the first epoch are settled from the start, and that says nothing of
- *      them: an entry of those is not dropped for it.
+ *      is settled without it: that segment alone (`halves`), as the server that brings it may be gone for long. It does for the
+ *      message that brings the rest as well, until that is over: the log may have gone on to a later segment meanwhile. Versions
+ *      in front of the first epoch are settled from the start, and that says nothing of them: an entry of those is not dropped
+ *      for it.
  *  E8  For a last message the log is closed, as nobody else may close it, DIGEST_END_NS later: for all that end meanwhile. Else
  *      each of many small shards would take a segment, and use the space of a small memory up faster than it can be cleaned.
  *
@@ -219,6 +221,19 @@ static bool is_first_of_shard(const struct query *query)
     return true;
 }
 
+/* E7. `half` is a segment's number plus 1; 0: none. */
+static void pin(struct digest *digest, uint64_t half)
+{
+    if (half && digest->halves)
+        atomic_fetch_add_explicit(&digest->halves[half - 1], 1, memory_order_relaxed);
+}
+
+static void unpin(struct digest *digest, uint64_t half)
+{
+    if (half && digest->halves)
+        atomic_fetch_sub_explicit(&digest->halves[half - 1], 1, memory_order_release);
+}
+
 /* E7. Before a segment with any of it can be closed. */
 static void begin(struct digest *digest, struct query *query)
 {
@@ -226,6 +241,8 @@ static void begin(struct digest *digest, struct query *query)
         digest->log.open ? digest->log.allocation : store_allocations(digest->common->store) + 1;
     query->store.since = digest->epoch;
     query->store.begun = true;
+    query->store.half = query->state ? query->state->half : 0;
+    pin(digest, query->store.half);
     if (digest_stores_from(digest) == DIGEST_STORES_NOTHING)
         atomic_store_explicit(&digest->stores_from, query->store.from, memory_order_release);
 }
@@ -237,12 +254,10 @@ static void keep_half(struct digest *digest, struct shard_state *shard)
     const uint64_t half = incoming->coming && !incoming->skipped
                               ? 1 + store_segment_at(digest->common->store, incoming->start)
                               : 0;
-    if (half == shard->half || !digest->halves)
+    if (half == shard->half)
         return;
-    if (half)
-        atomic_fetch_add_explicit(&digest->halves[half - 1], 1, memory_order_relaxed);
-    if (shard->half)
-        atomic_fetch_sub_explicit(&digest->halves[shard->half - 1], 1, memory_order_relaxed);
+    pin(digest, half);
+    unpin(digest, shard->half);
     shard->half = half;
 }
 
@@ -303,9 +318,12 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
         if (!query->error && query->store.last)
             query->state->incoming.coming = false;  /* nobody goes on with it */
         LIST_REMOVE(&digest->stores, query, place); /* once it is handed over, it is control's */
+        const uint64_t half = query->store.half;
         if (!command_push(&digest->role.outbox,
-                          &(struct command){.kind = COMMAND_QUERY, .query = query}))
+                          &(struct command){.kind = COMMAND_QUERY, .query = query})) {
+            unpin(digest, half);
             return true;
+        }
         LIST_APPEND(&digest->stores, query, place);
     }
     wake_at(wake_ns, digest->now_ns + STORE_MEMORY_NS); /* no memory, or no room for the answer */

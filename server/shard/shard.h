@@ -123,6 +123,9 @@ struct shard_state {
     bool commit_listed; /* in the worker's list of those whose commit version is to be spread */
     bool commit_again;  /* also if it has not changed: a backup may not have been told */
     struct shard_link commit_link;
+    uint64_t waits_version, waits_since_ns,
+        waits_seen_ns; /* writes were told to wait, and none of a version above that was taken */
+    bool waits_told;
 
     /* Backup only. */
     struct shard_link owned_link;     /* in the digest role's list */

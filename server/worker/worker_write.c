@@ -28,6 +28,7 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/base/list.h"
+#include "common/base/log.h"
 #include "server/worker/worker_commit.h"
 #include "server/worker/worker_peer.h"
 #include "server/worker/worker_read.h"
@@ -35,6 +36,8 @@
 #include "server/worker/worker_trace.h"
 
 /* --- admission --- */
+
+#define WAITS_NS NS_PER_S
 
 static bool is_full(const struct server_common *common)
 {
@@ -78,6 +81,46 @@ static int check_queues(const struct worker *worker, const struct shard_state *s
             return ROWAN_EBUSY;
     }
     return 0;
+}
+
+/* Which server a write of the shard waits for, and for what there; of more than one, any. */
+static const char *awaited(const struct worker *worker, const struct shard_state *shard,
+                           uint32_t *server)
+{
+    const struct worker_peer *slowest = NULL;
+    *server = worker->common->server;
+    if (atomic_load_explicit(&worker->common->space, memory_order_relaxed) != SPACE_ENOUGH)
+        return "space";
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        const struct worker_peer *peer = &worker->peers[shard->backups[i]];
+        if (!slowest || peer->owed.parts > slowest->owed.parts)
+            slowest = peer;
+        *server = peer->server;
+        if (peer->space != SPACE_ENOUGH)
+            return "space";
+    }
+    *server = slowest && slowest->owed.parts ? slowest->server : worker->common->server;
+    return slowest && slowest->owed.parts ? "landing" : "memory";
+}
+
+/* A write of the shard is told to wait. Where for a while all are, the log says so: nothing else does. */
+static __attribute__((noinline)) void note_wait(const struct worker *worker,
+                                                struct shard_state *shard)
+{
+    const uint64_t version = version_make(shard->epoch, shard->counter);
+    uint32_t server;
+    if (shard->waits_version != version || worker->now_ns > shard->waits_seen_ns + WAITS_NS) {
+        shard->waits_version = version;
+        shard->waits_since_ns = worker->now_ns;
+        shard->waits_told = false;
+    }
+    shard->waits_seen_ns = worker->now_ns;
+    if (shard->waits_told || worker->now_ns < shard->waits_since_ns + WAITS_NS)
+        return;
+    shard->waits_told = true;
+    const char *what = awaited(worker, shard, &server);
+    log_event(LOG_WARN, "writes_wait", "shard=%u epoch=%u server=%u for=%s", shard->id,
+              shard->epoch, server, what);
 }
 
 static struct load load_of(const struct write_op *op)
@@ -235,6 +278,8 @@ static void start(struct worker *worker, struct write_op *op, struct shard_state
         worker_trace_begin(worker, op, shard);
     if (!status)
         status = send_entry(worker, op, shard, request, key, value);
+    if (status == ROWAN_EBUSY)
+        note_wait(worker, shard);
     if (status)
         finish(worker, op, status, version);
 }

@@ -19,10 +19,11 @@ void checks_commit_note(struct checks *checks, uint32_t number)
     *first = number;
 }
 
-/* Behind a loss, as behind damage, what was superseded is not brought to who lacks it. */
+/* Behind a loss, as behind damage, what was superseded is not brought to who lacks it; so it is where a possible loss was told, though
+ * somebody had everything. */
 static bool is_before_loss(const struct checks *checks, const struct checks_entry *entry)
 {
-    bool before = false;
+    bool before = version_epoch(entry->header.version) < checks->incomplete[entry->header.shard];
     for (uint32_t i = 0; entry->key != JOURNAL_NO_KEY && i < checks->loss_count; i++)
         before |= checks_loss_concerns(&checks->losses[i], checks->keys[entry->key].slot) &&
                   entry->header.version < checks->losses[i].loss.version;

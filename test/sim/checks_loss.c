@@ -155,6 +155,8 @@ void checks_loss_config(struct checks *checks, const struct cluster_config *next
                            *before = cluster_shard(checks->config, shard->id);
         if (!before || shard->epoch == before->epoch)
             continue;
+        if (shard->possibly_incomplete)
+            checks->incomplete[shard->id] = shard->epoch;
         const uint32_t all = replicas_of(checks, before), whole = all | replicas_of(checks, shard);
         if (is_a_loss(checks, before, whole))
             add_loss(checks, before, shard);

@@ -10,6 +10,7 @@
 #include "server/digest/digest_state.h"
 #include "server/worker/worker_fill.h"
 #include "server/worker/worker_state.h"
+#include "test/lib/caught_log.h"
 #include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 
@@ -186,28 +187,6 @@ TEST(copying_keeps_to_the_rate_that_was_set_last)
     assert_true(tells_filled(stage, LED, 2));
 }
 
-static FILE *logged;
-static int real_stderr;
-
-static void catch_log(void)
-{
-    log_set_level(LOG_INFO);
-    logged = tmpfile();
-    real_stderr = dup(STDERR_FILENO);
-    assert_true(logged && real_stderr >= 0 && dup2(fileno(logged), STDERR_FILENO) >= 0);
-}
-
-static const char *caught_log(void)
-{
-    static char text[65536];
-    dup2(real_stderr, STDERR_FILENO);
-    close(real_stderr);
-    rewind(logged);
-    text[fread(text, 1, sizeof text - 1, logged)] = '\0';
-    fclose(logged);
-    return text;
-}
-
 static uint32_t count_in(const char *text, const char *what)
 {
     uint32_t count = 0;
@@ -225,7 +204,7 @@ TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
     stage_run(stage);
     change(stage, LED, FILLS);
     stage_run(stage);
-    catch_log();
+    log_catch();
     for (uint32_t i = 0; i < 6; i++) {
         const int error = i == 0 ? ROWAN_EBUSY : i < 4 ? ROWAN_EFULL : ROWAN_ENOMEM;
         refused += stage_confirm(stage, error);
@@ -236,7 +215,7 @@ TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
     }
     stage_land_all(stage);
     stage_pass(stage, NS_PER_S);
-    const char *text = caught_log();
+    const char *text = log_caught();
     assert_int_equal(refused, 6);
     assert_int_equal(waits, 5);
     assert_int_equal(held, 1); /* full servers would wait for what the other one holds */
@@ -324,13 +303,13 @@ TEST(a_damaged_object_is_left_out_and_the_replica_is_full_once_it_is_written_ane
     stage_run(stage);
     assert_int_equal(stage_brought(stage, sent, &bytes), 64);
     sent = stage->fabric->sent_count;
-    catch_log();
+    log_catch();
     assert_true(stage_confirm(stage, ROWAN_EDAMAGED));
     for (unsigned i = 0; i < 20; i++) {
         stage_land_all(stage);
         stage_pass(stage, 10 * NS_PER_MS);
     }
-    const char *text = caught_log();
+    const char *text = log_caught();
     assert_int_equal(count_in(text, "entry_damaged"), 1);
     assert_int_equal(
         count_in(text, "filling_waits worker=0 shard=0 epoch=2 server=2 error=ROWAN_EDAMAGED"), 1);
@@ -351,7 +330,7 @@ TEST(without_memory_a_filling_begins_later_and_that_is_told)
 {
     bool failed = true;
 
-    catch_log();
+    log_catch();
     for (uint32_t nth = 1; failed; nth++) {
         configure(stage, LED, FILLS);
         fail_call(nth);
@@ -362,7 +341,7 @@ TEST(without_memory_a_filling_begins_later_and_that_is_told)
         memset(stage, 0, sizeof *stage);
         open_with_leases(stage);
     }
-    const char *text = caught_log();
+    const char *text = log_caught();
     assert_int_equal(count_in(text, "filling_waits worker=0 error=ROWAN_ENOMEM"), 1);
     assert_int_equal(count_in(text, "filling_goes_on worker=0 error=ROWAN_OK"), 1);
 }
@@ -438,7 +417,6 @@ static int bring_blocks(struct stage *stage, struct puppet_conn *peer, uint64_t 
                                   .operation = 1};
     ProtobufCBinaryData data[4];
     Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
-
     header.blocks = (uint16_t)entry_blocks(&format, header.key_bytes, value_bytes);
     for (header.block = from; header.block < to; header.block++, body.n_blocks++) {
         uint8_t *block = blocks[body.n_blocks];
@@ -536,23 +514,29 @@ TEST(what_lies_in_the_open_segment_is_not_settled_when_the_log_is_closed)
     assert_int_equal(atomic_load(&shard->settled), version_make(2, 1));
 }
 
-/* A cleaner would take its blocks for dead. It stays uncommitted as long as the entry may go on, and no longer; later ones do
- * not stay for it. */
+/* A cleaner would take its blocks for dead. As long as the entry may go on, and until it is applied; later ones do not stay. */
 TEST(the_segment_of_a_half_stored_entry_is_not_committed)
 {
-    const uint32_t value_bytes = 3 * STAGE_BLOCK_LIMIT;
+    const uint64_t version = version_make(1, 7);
     change(stage, STAGE_BACKED, FILLS);
     struct landing landing = landing_begin(stage);
-    const struct control *control = server_poller(stage->server, 0).role;
-    const struct digest *digest = control->digests[0];
+    struct digest *digest =
+        ((const struct control *)server_poller(stage->server, 0).role)->digests[0];
     landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
-    assert_int_equal(bring_blocks(stage, landing.peer, version_make(1, 7), value_bytes, 0, 2), 0);
+    assert_int_equal(bring_blocks(stage, landing.peer, version, 3 * STAGE_BLOCK_LIMIT, 0, 2), 0);
     const uint64_t segment = digest->log.segment;
     assert_true(digest_keeps(digest, segment));
     assert_int_equal(digest_stores_from(digest), DIGEST_STORES_NOTHING);
-    assert_int_equal(bring_blocks(stage, landing.peer, version_make(1, 7), value_bytes, 2, 3), 0);
-    assert_true(digest_keeps(digest, segment));
     change(stage, STAGE_BACKED, FILLS); /* nobody goes on with it */
+    assert_false(digest_keeps(digest, segment));
+    assert_int_equal(bring_blocks(stage, landing.peer, version, 3 * STAGE_BLOCK_LIMIT, 0, 3), 0);
+    log_close(&digest->log);
+    stage_hold_fences(stage, true); /* whole, and not applied yet; the log has gone on */
+    assert_int_not_equal(bring_blocks(stage, landing.peer, version, 3 * STAGE_BLOCK_LIMIT, 3, 4),
+                         0);
+    assert_true(digest_keeps(digest, segment));
+    stage_hold_fences(stage, false);
+    stage_pass(stage, NS_PER_S);
     assert_false(digest_keeps(digest, segment));
 }
 
