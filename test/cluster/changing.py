@@ -12,7 +12,7 @@ import os
 import random
 import sys
 
-from guarded import Used, all_run, none_complains
+from guarded import Believer, Used, all_run, none_complains
 from harness import DIVISOR, Cluster, program, scratch, tap
 from mangler import ALL, BELIEVED, HARMLESS, ORDERS, ROLE, SERVERS, Sessions
 from work import Clients, Counters, Load, chosen_seed, counters_add_up
@@ -83,11 +83,12 @@ def play(cluster, zone=False):
 
 
 def change(cluster):
-    counters = Counters(cluster, "beside", pause_us=5000)
+    counters, believer = Counters(cluster, "beside", pause_us=5000), Believer(cluster)
     try:
         counters.wait_for_progress()
         play(cluster)
         none_complains(cluster)
+        believer.wait_until_renewed()
         counters.wait_for_progress()
         acknowledged, unknown = counters.finish()
     finally:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 
 from harness import Cluster, scratch, tap
 
@@ -65,6 +66,34 @@ class Guarded(Cluster):
     def logged(self, *pieces):
         """Lines of the manager's log."""
         return sum(all(piece in line for piece in pieces) for line in self.log("cm").splitlines())
+
+
+class Believer:
+    """A server is believed when it says that it knows a later configuration (cm/state.c, S13): the manager says so, grants nothing any
+    more, and is to be started again. Who mangles what servers say plays that server, too."""
+
+    def __init__(self, cluster):
+        self.cluster, self.seen = cluster, 0
+
+    def start_again(self):
+        now = self.cluster.log("cm").count(" configuration_is_old ")
+        if now > self.seen:
+            self.seen = now
+            self.cluster.kill(["cm"])
+            self.cluster.launch("cm")
+            self.cluster.status_done()
+
+    def lease_ends(self):
+        """By the test's clock."""
+        self.start_again()
+        done = self.cluster.rowan("--json", "status")
+        return done.code == 0 and [time.monotonic() + row["lease_left_ms"] / 1000 for row in done.json()["servers"]]
+
+    def wait_until_renewed(self):
+        """What the manager had heard by now, it has acted on."""
+        before = tap.wait_until(self.lease_ends, 60, "all servers have leases")
+        later = lambda now: now and all(one > then + 0.2 for one, then in zip(now, before))  # noqa: E731
+        tap.wait_until(lambda: later(self.lease_ends()), 60, "each server's lease is renewed")
 
 
 class Used(Guarded):
