@@ -140,6 +140,9 @@ static bool peer_message(struct worker *worker, struct worker_peer *peer,
         const Rowan__SpaceIs *is = message->space_is;
         peer->space = is->none ? SPACE_NONE : is->full ? SPACE_SHORT : SPACE_ENOUGH;
         peer->full = is->full && !is->cleaning;
+        worker->peers_short = false;
+        for (uint32_t i = 0; i < worker->peer_count; i++)
+            worker->peers_short |= worker->peers[i].space != SPACE_ENOUGH;
     } else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
         worker_fetch_ask(worker, peer, message->fetch);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SETTLED_IS)

@@ -3,17 +3,15 @@
  * the replica has already it does not store again.
  *
  * Invariants:
- *  Z5  Copying begins when the epoch has been reconciled: then every write of earlier epochs has ended, and the index shows
- *      it or a later one of its key.
+ *  Z5  Copying begins when the epoch has been reconciled: every write of earlier epochs has ended, and is in the index by then.
  *  Z6  What is not confirmed was not copied: it is sent again. A shard has one message on its way to a replica.
  *  Z7  Entries that were gathered and are not confirmed are held (reclaim.h).
- *  Z9  A fill that waits for memory or space gives its place to one that wants it, to a peer for which none waits. So those to a
- *      full server keep nobody from being filled.
+ *  Z9  A fill that waits for memory or space gives its place to one that wants it, to a peer for which none waits.
  *  Z10 A replica is not full if anything was left out that cannot be read here: it is copied to anew after a while (README.md).
+ *  Z11 Where a server is short of space, and cleans, a copy waits: puts go first. Where it is full, what finds space is copied.
  *
- * Clients go first: a poll does a short step of one fill after another, and rests while they ask (pace.h). A message of COPY
- * is sent when the one before has taken its time by the rate that is set, of all fills of the worker. A step of COPY
- * reads entries that the step before has prefetched.
+ * Clients go first: a poll does a short step of one fill after another, and rests while they ask (pace.h). The rate that is set
+ * holds for all COPY messages of the worker. A step of COPY reads entries that the step before has prefetched.
  *
  *  COPY --(the walk over the index is over)--> RECORDS --(all are confirmed)--> LAST --(confirmed)--> DONE
  */
@@ -373,12 +371,18 @@ static bool is_stale(const struct fill *fill)
            !backs(shard, fill->peer);
 }
 
-/* By the rate, which may have changed since the last message. */
-static bool may_copy(const struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+/* By the rate, which may have changed since the last message, and the space. */
+static bool may_copy(struct worker *worker, struct fill *fill, uint64_t now_ns, uint64_t *wake_ns)
 {
     const struct fills *fills = worker->fills;
+    const struct worker_peer *peer = &worker->peers[fill->peer];
     const uint64_t rate = atomic_load_explicit(&worker->common->fill_rate, memory_order_relaxed);
-    const uint64_t paid_ns = rate ? fills->sent_ns + fills->sent_bytes * NS_PER_S / rate : 0;
+    uint64_t paid_ns = rate ? fills->sent_ns + fills->sent_bytes * NS_PER_S / rate : 0;
+    if (peer->space != SPACE_ENOUGH && !peer->full) { /* Z11 */
+        let_go(fill);
+        note_wait(worker, fill, ROWAN_EFULL);
+        paid_ns = now_ns + FILL_RETRY_NS;
+    }
     if (now_ns < paid_ns)
         wake_at(wake_ns, paid_ns);
     return now_ns >= paid_ns;
@@ -395,7 +399,7 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
         wake_at(wake_ns, fill->retry_ns);
         return false;
     }
-    if (fill->step == FILL_COPY && !may_copy(worker, now_ns, wake_ns))
+    if (fill->step == FILL_COPY && !may_copy(worker, fill, now_ns, wake_ns))
         return false;
     if (fill->step == FILL_DONE) {
         const struct command command = {
@@ -403,7 +407,6 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
             .filled = {.shard = fill->shard->id, .epoch = fill->epoch, .server = peer->server}};
         (void)command_push(&worker->role.outbox, &command); /* repeated */
         fill->retry_ns = now_ns + FILL_TELL_NS;
-        wake_at(wake_ns, fill->retry_ns);
         return true;
     }
     const int error = fill->step == FILL_COPY           ? copy(worker, fill, peer)

@@ -275,6 +275,7 @@ struct worker {
 
     struct worker_peer peers[CLUSTER_MAX_MEMBERS];
     uint32_t peer_count;
+    bool peers_short; /* of space, one of them at least */
     struct sending sending;
     uint64_t watch_ns; /* when its peers are looked at next */
     _Atomic uint32_t

@@ -35,9 +35,9 @@
 #include "server/worker/worker_reply.h"
 #include "server/worker/worker_trace.h"
 
-/* --- admission --- */
-
 #define WAITS_NS NS_PER_S
+
+/* --- admission --- */
 
 static bool is_full(const struct server_common *common)
 {
@@ -51,6 +51,8 @@ static int check_space(const struct worker *worker, const struct shard_state *sh
     const enum server_space most = type == MESSAGE_DELETE ? SPACE_SHORT : SPACE_ENOUGH;
     const struct server_common *common = worker->common;
     bool waits = atomic_load_explicit(&common->space, memory_order_relaxed) > most;
+    if (!waits && !worker->peers_short)
+        return 0;
     bool full = waits && is_full(common);
     for (uint32_t i = 0; i < shard->backup_count; i++) {
         const struct worker_peer *peer = &worker->peers[shard->backups[i]];
@@ -83,24 +85,25 @@ static int check_queues(const struct worker *worker, const struct shard_state *s
     return 0;
 }
 
-/* Which server a write of the shard waits for, and for what there; of more than one, any. */
-static const char *awaited(const struct worker *worker, const struct shard_state *shard,
-                           uint32_t *server)
+/* What a write of the shard waits for, and where; of more than one, any. */
+static void tell_wait(const struct worker *worker, const struct shard_state *shard)
 {
-    const struct worker_peer *slowest = NULL;
-    *server = worker->common->server;
-    if (atomic_load_explicit(&worker->common->space, memory_order_relaxed) != SPACE_ENOUGH)
-        return "space";
-    for (uint32_t i = 0; i < shard->backup_count; i++) {
+    const bool here =
+        atomic_load_explicit(&worker->common->space, memory_order_relaxed) != SPACE_ENOUGH;
+    const char *what = here ? "space" : "room";
+    uint32_t server = worker->common->server;
+    uint64_t most = 0;
+    for (uint32_t i = 0; !here && i < shard->backup_count; i++) {
         const struct worker_peer *peer = &worker->peers[shard->backups[i]];
-        if (!slowest || peer->owed.parts > slowest->owed.parts)
-            slowest = peer;
-        *server = peer->server;
-        if (peer->space != SPACE_ENOUGH)
-            return "space";
+        const bool is_short = peer->space != SPACE_ENOUGH;
+        if (!is_short && peer->owed.parts <= most)
+            continue;
+        most = is_short ? UINT64_MAX : peer->owed.parts;
+        what = is_short ? "space" : "landing";
+        server = peer->server;
     }
-    *server = slowest && slowest->owed.parts ? slowest->server : worker->common->server;
-    return slowest && slowest->owed.parts ? "landing" : "memory";
+    log_event(LOG_WARN, "writes_wait", "shard=%u epoch=%u server=%u for=%s", shard->id,
+              shard->epoch, server, what);
 }
 
 /* A write of the shard is told to wait. Where for a while all are, the log says so: nothing else does. */
@@ -108,7 +111,6 @@ static __attribute__((noinline)) void note_wait(const struct worker *worker,
                                                 struct shard_state *shard)
 {
     const uint64_t version = version_make(shard->epoch, shard->counter);
-    uint32_t server;
     if (shard->waits_version != version || worker->now_ns > shard->waits_seen_ns + WAITS_NS) {
         shard->waits_version = version;
         shard->waits_since_ns = worker->now_ns;
@@ -118,9 +120,7 @@ static __attribute__((noinline)) void note_wait(const struct worker *worker,
     if (shard->waits_told || worker->now_ns < shard->waits_since_ns + WAITS_NS)
         return;
     shard->waits_told = true;
-    const char *what = awaited(worker, shard, &server);
-    log_event(LOG_WARN, "writes_wait", "shard=%u epoch=%u server=%u for=%s", shard->id,
-              shard->epoch, server, what);
+    tell_wait(worker, shard);
 }
 
 static struct load load_of(const struct write_op *op)

@@ -71,12 +71,13 @@ class Table(Sessions):
         return path
 
 
-def play(cluster, zone=False):
+def play(cluster, zone=False, meanwhile=lambda: None):
     dice = random.Random(chosen_seed())
     path = Table(cluster, dice).write(os.path.basename(cluster.directory) + ".table", zone)
     peer = Clients([program("cluster_changer"), path, str(dice.randrange(1 << 31)), str(options.seconds)])
     try:
-        peer.end(seconds=options.seconds * 4 + 60)
+        tap.wait_until(lambda: meanwhile() or not peer.pids(), options.seconds * 4 + 60, "the table is played")
+        peer.end()
     finally:
         peer.kill()
     all_run(cluster)
@@ -86,7 +87,7 @@ def change(cluster):
     counters, believer = Counters(cluster, "beside", pause_us=5000), Believer(cluster)
     try:
         counters.wait_for_progress()
-        play(cluster)
+        play(cluster, meanwhile=believer.start_again)
         none_complains(cluster)
         believer.wait_until_renewed()
         counters.wait_for_progress()

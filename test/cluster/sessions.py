@@ -64,6 +64,7 @@ def sessions_that_go_wrong_hurt_nobody():
 
 @tap.case
 def one_that_knows_a_later_configuration_is_believed_and_that_is_said():
+    believer.wait_until_renewed()
     sessions = Sessions(cluster, random.Random(1))
     sessions.learn(cluster)
     sessions.incarnation, sessions.known[1] = 1, sessions.known[1] + 5

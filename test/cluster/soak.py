@@ -78,12 +78,15 @@ class Gaps(Clients):
         return {key for key in range(len(self.keys))
                 if (self.open[key][0] if key in self.open else self.told_ms - LEAST_MS) > when_ms}  # fmt: skip
 
-    def longest(self, since_ms, keys):
-        """(ms, from, to, key, error) of these keys, what is before then not counted."""
+    def all_since(self, since_ms):
+        """(ms, from, to, key, error), what is before then not counted."""
         self.listen()
         every = self.gaps + [(key, *rest) for key, rest in self.open.items()]
-        return max(((to - max(begin, since_ms), max(begin, since_ms), to, key, error) for key, begin, to, error in every
-                    if key in keys and to > since_ms), default=(0, since_ms, since_ms, min(keys), "-"))  # fmt: skip
+        return [(to - max(begin, since_ms), max(begin, since_ms), to, key, error) for key, begin, to, error in every if to > since_ms]
+
+    def longest(self, since_ms, keys):
+        """Of these keys."""
+        return max((one for one in self.all_since(since_ms) if one[3] in keys), default=(0, since_ms, since_ms, min(keys), "-"))
 
     def was_late(self, begin, end):
         """For how many ms of these the machine ran nobody: a thread that asked for 10 ms of sleep got up so much later."""
@@ -318,7 +321,8 @@ class Soak(Failing):
 
     def fails(self, event, since, keys):
         status = self.rowan("--timeout-ms", "2000", "status")
-        raise tap.Failed(f"{event}: no puts of keys {sorted(keys)} for too long: {self.gaps.longest(since, keys)}; before: "
+        gaps = [one for one in self.gaps.all_since(since) if one[0] > SERVER_MS / 2]
+        raise tap.Failed(f"{event}: no puts of keys {sorted(keys)} for too long: {self.gaps.longest(since, keys)}; all: {gaps}; before: "
                          f"{[sorted(self.before[key]) for key in sorted(keys)]}\n{status.both}\n{self.last_logs()}")  # fmt: skip
 
     def draw(self, events):

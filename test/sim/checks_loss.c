@@ -155,7 +155,8 @@ void checks_loss_config(struct checks *checks, const struct cluster_config *next
                            *before = cluster_shard(checks->config, shard->id);
         if (!before || shard->epoch == before->epoch)
             continue;
-        if (shard->possibly_incomplete)
+        if (shard->possibly_incomplete &&
+            (!before->possibly_incomplete || checks->doubts[shard->id].servers))
             checks->incomplete[shard->id] = shard->epoch;
         const uint32_t all = replicas_of(checks, before), whole = all | replicas_of(checks, shard);
         if (is_a_loss(checks, before, whole))

@@ -137,11 +137,9 @@ struct checks {
     uint32_t parents[UINT16_MAX + 1];  /* by shard: 1 + the one that it was split off from */
     bool gone[UINT16_MAX + 1];         /* by shard: it was split, and its children have all */
     uint32_t led_from[UINT16_MAX + 1]; /* by shard: the epoch since which its primary is the same */
-    uint32_t incomplete
-        [UINT16_MAX +
-         1]; /* by shard: the last epoch that began with data called possibly incomplete */
-    bool lost_unfenced; /* a power loss took something, and nothing is fenced */
-    bool flips;         /* bits of a PM flip in this run (flips.h) */
+    uint32_t incomplete[UINT16_MAX + 1]; /* by shard: the last epoch that was called so */
+    bool lost_unfenced;                  /* a power loss took something, and nothing is fenced */
+    bool flips;                          /* bits of a PM flip in this run (flips.h) */
     struct checks_loss *losses;
     uint32_t loss_count, loss_room;
     uint8_t *marks; /* for counting an entry's blocks */

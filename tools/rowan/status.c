@@ -137,6 +137,9 @@ static void print_troubles(const struct view *view)
             "Stuck: the configuration manager cannot store a configuration: %s. Until it can, no "
             "failed server is replaced, and none joins.\n",
             error_sentence(view->status.store_error));
+    if (nobody_has_a_lease(view))
+        printf("Stuck: no server has a lease, so none answers clients; the log of the "
+               "configuration manager says why.\n");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error && call->reply->server_status->damaged_places > 0)
@@ -227,8 +230,7 @@ int command_status(const struct rowan_settings *settings, char **words)
         code = tool_say("status: %u of %u shards are recovering and not served yet",
                         counts.recovering, view.status.config->shard_count);
     else if (counts.silent == 0 && nobody_has_a_lease(&view))
-        code = tool_say("status: no server has a lease, so none answers clients; the log of the "
-                        "configuration manager says why");
+        code = tool_say("status: no server has a lease, so none answers clients");
     view_close(&view);
     return code;
 }

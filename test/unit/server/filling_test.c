@@ -227,6 +227,25 @@ TEST(a_filling_that_finds_no_space_is_told_once_and_again_when_it_goes_on)
     assert_int_equal(count_in(text, "filling_goes_on"), 1);
 }
 
+/* Else it takes the last space of a server, and the puts of all shards that this one leads or backs wait for that. */
+TEST(a_filling_waits_for_a_server_that_cleans_and_not_for_one_that_is_full)
+{
+    Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;
+    stage_put(stage, stage_client(stage), stage_key_of(LED));
+    stage_run(stage);
+    change(stage, LED, FILLS);
+    assert_true(stage_confirm(stage, ROWAN_EBUSY)); /* it comes again, once there is space */
+    space.full = space.cleaning = true;
+    stage_tell(stage->peer, 0, &CONTROL_MESSAGE(SPACE_IS, space_is, &space));
+    stage_pass(stage, NS_PER_S);
+    assert_false(stage_confirm(stage, 0));
+    assert_int_equal(worker_fill_held(worker_of(stage)), RECLAIM_NOTHING);
+    space.cleaning = false;
+    stage_tell(stage->peer, 0, &CONTROL_MESSAGE(SPACE_IS, space_is, &space));
+    stage_pass(stage, NS_PER_S);
+    assert_true(stage_confirm(stage, 0));
+}
+
 /* Nine shards, all led by server 1: eight fill at server 2, the last one at server 3. */
 static struct cluster_config *make_nine(void)
 {
