@@ -76,7 +76,6 @@ static __attribute__((noinline)) void limit(struct worker *worker, struct reques
 /* Which shard a request is for, if its client may send it. */
 static void resolve(struct worker *worker, struct request *request)
 {
-    request->shard = NULL;
     request->status = worker_find_shard(worker, &request->header, &request->shard);
     if (request->client->limited)
         limit(worker, request);

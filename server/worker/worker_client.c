@@ -196,9 +196,9 @@ int worker_client_allow(struct worker *worker, const struct client_link *client,
 
 bool worker_client_may_ask(const struct client_link *client, const struct message_request *request)
 {
-    return request->client_id == client->id && request->operation != 0 &&
-           request->operation != UINT32_MAX && request->lowest_unanswered <= request->operation &&
-           request->operation - request->lowest_unanswered < MESSAGE_MAX_SPAN;
+    const uint32_t operation = request->operation; /* neither 0 nor UINT32_MAX, and not below: */
+    return request->client_id == client->id && operation - 1 < UINT32_MAX - 1 &&
+           (uint64_t)operation - request->lowest_unanswered < MESSAGE_MAX_SPAN;
 }
 
 /* --- records --- */

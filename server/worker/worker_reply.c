@@ -90,8 +90,10 @@ int worker_find_shard(struct worker *worker, const struct message_request *reque
 {
     struct shard_state *shard = worker->shards[request->shard];
     if (!shard || shard->epoch != request->epoch || shard->frozen || worker->lease_over ||
-        atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        atomic_load_explicit(&shard->recovering, memory_order_relaxed)) {
+        *out = NULL;
         return why_not(worker, shard, request);
+    }
     *out = shard;
     return 0;
 }

@@ -21,8 +21,8 @@ bool worker_reply_pieces(struct worker *worker, struct client_link *client,
  * ROWAN_ENOTMINE. */
 int worker_check_slot(const struct worker *worker, const struct request *request);
 
-/* The shard a request names, if this worker may serve it: 0, ROWAN_ENOTMINE, EEPOCH, or
- * EBUSY while its logs are being reconciled, or in a poll that began without a lease. */
+/* The shard a request names, if this worker may serve it; else NULL, and ROWAN_ENOTMINE, EEPOCH, or EBUSY while its logs are
+ * being reconciled, or in a poll that began without a lease. */
 int worker_find_shard(struct worker *worker, const struct message_request *request,
                       struct shard_state **out);
 
