@@ -46,10 +46,31 @@ static bool is_known(const struct cm *cm, const struct cm_peer *peer)
     return client_right(cm, peer, USER_READ) == 0;
 }
 
+/* The last places are the admins', who may have to remove the user who has all others. */
+static bool has_place(const struct cm *cm, enum user_role role)
+{
+    return cm->client_count < CM_MAX_CLIENTS - (role == USER_ADMIN ? 0 : CM_ADMIN_CLIENTS);
+}
+
+bool access_is_full(const struct cm *cm, const struct cm_peer *peer,
+                    const Rowan__ControlMessage *message)
+{
+    if (peer->trusted || peer->identity.kind == FABRIC_SERVER ||
+        message->body_case != ROWAN__CONTROL_MESSAGE__BODY_LOGIN)
+        return false;
+    const struct user *user = users_find(users_of(cm), message->login->user);
+    return !has_place(cm, user ? user->role : USER_READ);
+}
+
 void access_trust(struct cm *cm, struct cm_peer *peer)
 {
     if (peer->trusted || !is_known(cm, peer))
         return;
+    const bool admin = client_right(cm, peer, USER_ADMIN) == 0;
+    if (peer->identity.kind != FABRIC_SERVER && !has_place(cm, admin ? USER_ADMIN : USER_READ)) {
+        cm_give_up(cm, peer, error_name(ROWAN_ETOOMANY)); /* more logged in at once */
+        return;
+    }
     peer->trusted = true;
     cm->client_count += peer->identity.kind != FABRIC_SERVER;
     fabric_conn_trust(peer->conn);

@@ -10,8 +10,8 @@
  *  A5 A server has one connection: what it says on a newer one, where it has shown the cluster's key if there is one, ends the
  *     older for the state first. Whoever only connects ends nobody's.
  *  A6 Whoever may ask nothing is a guest (F13): clients that have not logged in where that is required, servers that have not
- *     shown the key. Whom another set of users makes one is given up. Clients that are no guests have CM_MAX_CLIENTS places;
- *     no number of clients and guests takes those of servers.
+ *     shown the key. Whom another set of users makes one is given up. Clients that are no guests have CM_MAX_CLIENTS places,
+ *     the last CM_ADMIN_CLIENTS of them for admins; no number of clients and guests takes those of servers.
  *  A4 CM_EVENT_TIME comes before the fabric's events of a poll: its time was read after those of all polls before.
  */
 #include "cm/cm_internal.h"
@@ -251,6 +251,15 @@ static void tell_if_lost(struct cm *cm, const struct fabric_identity *peer)
         peer->id, peer->cluster);
 }
 
+static int turn_away(struct cm *cm)
+{
+    cm->turned_away++;
+    log_event(LOG_WARN, "connections_refused",
+              "so_far=%lu reason=\"there are %u already, of %d: see whose they are\"",
+              cm->turned_away, cm->client_count, CM_MAX_CLIENTS);
+    return ROWAN_ETOOMANY;
+}
+
 static int admit(void *context, const struct fabric_identity *peer)
 {
     struct cm *cm = context;
@@ -258,13 +267,7 @@ static int admit(void *context, const struct fabric_identity *peer)
         tell_if_lost(cm, peer);
         return ROWAN_ECLUSTER;
     }
-    if (peer->kind == FABRIC_SERVER || cm->client_count < CM_MAX_CLIENTS)
-        return ROWAN_OK;
-    cm->turned_away++;
-    log_event(LOG_WARN, "connections_refused",
-              "so_far=%lu reason=\"there are %d already, which is the most: see whose they are\"",
-              cm->turned_away, CM_MAX_CLIENTS);
-    return ROWAN_ETOOMANY;
+    return peer->kind == FABRIC_SERVER || cm->client_count < CM_MAX_CLIENTS ? 0 : turn_away(cm);
 }
 
 /* More servers may have come than there are places: the rest is closed. */
@@ -389,6 +392,12 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
     int error = control_decode(data, bytes, &event.tag, &message);
     if (error) {
         post_failure(cm, connection, 0, error, error_sentence(error));
+        return;
+    }
+    if (access_is_full(cm, peer, message)) { /* A6 */
+        error = turn_away(cm);
+        post_failure(cm, connection, event.tag, error, error_sentence(error));
+        control_free(message);
         return;
     }
     const enum login_step step = access_login(cm, peer, event.tag, message, &error);

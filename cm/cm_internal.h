@@ -69,7 +69,10 @@ void report_load(const Rowan__Load *from, struct load_row *rows, struct load_rep
 enum login_step access_login(struct cm *cm, struct cm_peer *peer, uint32_t tag,
                              const Rowan__ControlMessage *message, int *error);
 
-/* A6. access_trust: it is no guest any more, if it has shown who it is. access_users: there may be another configuration. */
+/* A6. access_trust: it is no guest any more, if it has shown who it is. access_users: there may be another configuration.
+ * access_is_full: it begins to log in, and there is no place for that user. */
+bool access_is_full(const struct cm *cm, const struct cm_peer *peer,
+                    const Rowan__ControlMessage *message);
 void access_trust(struct cm *cm, struct cm_peer *peer);
 void access_users(struct cm *cm);
 

@@ -18,7 +18,8 @@
 
 enum {
     CM_MAX_DETAIL_BYTES = 255, /* of a sentence */
-    CM_MAX_CLIENTS = 4096,     /* connections of clients and tools that are no guests */
+    CM_MAX_CLIENTS = 4096,     /* connections of clients and tools that are no guests, */
+    CM_ADMIN_CLIENTS = 64,     /* of these, for admins, where logins are required */
     CM_MAX_CONNECTIONS = CM_MAX_CLIENTS + FABRIC_MAX_GUESTS + 256, /* of these, for servers */
     CM_START_WAIT_MS = 30000,
     CM_GOODBYE_WAIT_MS = 10000,

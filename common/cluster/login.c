@@ -99,6 +99,8 @@ static int prove(struct login_try *login, struct login_secret *secret, struct fa
     if (login->proved || !control_take(&challenge->nonce, words->nonces[1], LOGIN_NONCE_BYTES) ||
         !control_take(&challenge->salt, words->salt, sizeof words->salt))
         return ROWAN_EFORMAT;
+    if (challenge->rounds > LOGIN_ROUNDS && strcmp(secret->name, LOGIN_SERVER) == 0)
+        return ROWAN_EFORMAT; /* servers have no time for whoever has the address of one that is gone */
     put_u32(words->rounds, challenge->rounds);
     int error = derive(secret, words->salt, challenge->rounds);
     if (!error)

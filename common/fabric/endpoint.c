@@ -100,7 +100,7 @@ int endpoint_admit(const struct conn *conn)
 {
     struct endpoint *endpoint = conn_endpoint(conn);
 
-    if (conn->kept && conn->peer.kind == FABRIC_CLIENT) {
+    if (conn->kept && conn->peer.kind != FABRIC_SERVER) {
         counter_add(&endpoint->base.ended.crowded, 1);
         return ROWAN_ETOOMANY;
     }

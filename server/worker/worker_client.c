@@ -104,8 +104,34 @@ void worker_client_cut(struct worker *worker)
               worker->number, count);
 }
 
+/* Places for writes are few, and an answer that its client does not take keeps one. When half of them are kept so, who keeps most
+ * goes; a client that comes back asks again. */
+static void shed_one(struct worker *worker)
+{
+    struct client_link *most = NULL;
+    for (uint32_t i = 0; i < worker->replying_count; i++) {
+        if (worker->replying[i]->client)
+            worker->replying[i]->client->unread = 0;
+    }
+    for (uint32_t i = 0; i < worker->replying_count; i++) {
+        struct client_link *client = worker->replying[i]->client;
+        if (!client || client->closing)
+            continue;
+        client->unread++;
+        if (!most || client->unread > most->unread)
+            most = client;
+    }
+    if (!most)
+        return;
+    log_event(LOG_WARN, "client_deaf", "worker=%u client=%u unread=%u", worker->number, most->id,
+              most->unread);
+    worker_client_mark(worker, most);
+}
+
 void worker_client_reap(struct worker *worker, uint64_t now_ns)
 {
+    if (worker->replying_count > WRITE_OP_TABLE_SIZE / 2)
+        shed_one(worker);
     while (worker->closing) {
         struct client_link *client = worker->closing;
         worker->closing = client->closing_next;

@@ -73,6 +73,7 @@ struct client_link {
     bool entered; /* it is the client's connection in `known`; nothing else uses the id */
     struct write_list writes; /* its ops, oldest first */
     uint32_t ops;
+    uint32_t unread;         /* of these, those whose answers it does not take: as of shed_one */
     uint32_t held;           /* requests whose answers found no room */
     uint64_t blocked_batch;  /* the worker's poll in which one last did */
     uint64_t told_batch;     /* the last in which an answer that tells of data was put together */

@@ -23,6 +23,7 @@ FIGURES = (  # what the table says, and what the code does
     ("16 messages of all guests in a millisecond", "common/fabric/tcp/tcp_guest.c", "GUESTS_AT_ONCE = 16"),
     ("the 256 in the landing zone", FABRIC, "FABRIC_MAX_ZONE_SENDERS = 256"),
     ("the 4,096 places of who has logged in", "cm/state.h", "CM_MAX_CLIENTS = 4096"),
+    ("the last 64 of them for admins", "cm/state.h", "CM_ADMIN_CLIENTS = 64"),
     ("the 256 that only servers get", "cm/state.h", "FABRIC_MAX_GUESTS + 256"),
     ("4,096 at once", "cm/quota.h", "QUOTA_BURST = 4096"),
     ("and 32 a second from then on", "cm/quota.h", "QUOTA_A_SECOND = 32"),

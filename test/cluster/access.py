@@ -14,10 +14,11 @@ import threading
 import time
 
 from guarded import SMALL, Guarded, make_key
-from harness import Cluster, environment, expect, program, run, scratch, tap
+from harness import DIVISOR, Cluster, environment, expect, program, run, scratch, tap
 import wire
 from local import members
 
+PLACES = 4096 - 64 + 1  # CM_MAX_CLIENTS, CM_ADMIN_CLIENTS, and one that is refused
 NO_LOGIN = "no login: the cluster asks for"
 NO_ACCESS = "the user may not do this"
 
@@ -490,6 +491,28 @@ def guests_take_no_places_of_others():
                 tap.equal(held[-1].welcome(), 0)
             cluster.ok_by("ria", "status")
             is_closed_by(held[1500 * place])
+    finally:
+        for one in held:
+            one.socket.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@tap.case
+def a_user_with_all_places_keeps_no_admin_out():
+    if DIVISOR > 1:
+        tap.skip("4,000 logins in a sanitized build")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
+    with open(cluster.secret("ria"), "rb") as file:
+        ria = wire.Account("ria", file.read().rstrip(b"\n"))
+    held, said = [], None
+    try:
+        while not said and len(held) <= PLACES:
+            held.append(wire.Client(*manager(), seconds=60))
+            said = held[-1].log_in(ria, held[-1].take(wire.GREETING_BYTES))
+        tap.check(PLACES - 100 < len(held) <= PLACES, len(held))
+        expect(cluster.by("ria", "--timeout-ms", "3000", "status"), 1, "a fixed limit is reached")
+        cluster.ok_by("ann", "status")
     finally:
         for one in held:
             one.socket.close()

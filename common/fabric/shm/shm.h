@@ -79,6 +79,8 @@ struct shm_in {
     uint64_t head;      /* released up to here */
     uint64_t published; /* and known to the sender up to here */
 
+    uint32_t
+        most_bytes; /* of a record that is a whole message: SHM_SMALL_BYTES, of a guest FABRIC_GUEST_BYTES (F13) */
     struct shm_buffer *buffer; /* of the large message being put together, or NULL */
     uint32_t large_bytes;
     uint32_t large_got;
@@ -140,6 +142,8 @@ enum { LIST_SWEPT = LIST_OWN }; /* open; their rings are looked at in turn */
 
 /* --- shm_connect.c --- */
 void shm_conn_stop(struct conn *conn);
+int shm_guest_came(struct conn *conn);
+void shm_guest_went(struct conn *conn);
 bool shm_conn_release(
     struct conn *conn); /* false: a sync is under way, which it would have to wait for */
 void shm_conn_destroy(struct conn *conn);

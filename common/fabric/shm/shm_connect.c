@@ -110,6 +110,18 @@ static void lay_rings(struct shm_conn *conn, struct shm_channel *channel)
     conn->out.data = channel->data[out];
     conn->in.ring = &channel->ring[in];
     conn->in.data = channel->data[in];
+    conn->in.most_bytes = SHM_SMALL_BYTES;
+}
+
+int shm_guest_came(struct conn *base)
+{
+    ((struct shm_conn *)base)->in.most_bytes = FABRIC_GUEST_BYTES;
+    return 0;
+}
+
+void shm_guest_went(struct conn *base)
+{
+    ((struct shm_conn *)base)->in.most_bytes = SHM_SMALL_BYTES;
 }
 
 /* A closed socket tells the peer that we store no more: the state has been set before. */

@@ -443,7 +443,7 @@ static inline enum look take_next(struct shm_conn *conn, uint64_t avail, struct 
         return LOOK_NONSENSE;
     if (header >> 32 != RECORD_WHOLE)
         return take_other(conn, header >> 32, place, bytes, event);
-    if (in->buffer || bytes > SHM_SMALL_BYTES)
+    if (in->buffer || bytes > in->most_bytes)
         return LOOK_NONSENSE;
     event->data = place + RECORD_HEADER;
     event->bytes = bytes;
@@ -462,6 +462,8 @@ unsigned in_poll(struct shm_conn *conn, struct fabric_event *events, unsigned ma
     if (tail - in->published > SHM_RING_BYTES ||
         tail - in->published < in->cursor - in->published || tail % 8 != 0)
         look = LOOK_NONSENSE;
+    if (conn->base.base.guest && max > 1) /* in turn with all others */
+        max = 1;
     while (count < max && in->cursor != tail && (look == LOOK_PART || look == LOOK_MESSAGE)) {
         events->kind = FABRIC_MESSAGE;
         events->conn = &conn->base.base;

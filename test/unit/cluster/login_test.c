@@ -302,6 +302,15 @@ LOGIN_TEST(servers_have_a_key_where_there_is_one)
     exchange(LOGIN_DONE, LOGIN_DONE, 0);
     assert_true(login_is_server(login));
     assert_null(login_user(login, users));
+    /* Half a second of a server's time for each attempt. */
+    int error = 0;
+    users->list[0].verifier.rounds = LOGIN_ROUNDS + 1;
+    free(login);
+    login = NULL;
+    assert_int_equal(login_begin(&trying, &secret, &up.conn), 0);
+    assert_int_equal(arrive(&error), LOGIN_GOES_ON);
+    assert_int_equal(come_back(&error), LOGIN_FAILED);
+    assert_int_equal(error, ROWAN_EFORMAT);
 }
 
 LOGIN_TEST(nobody_logs_in_before_there_is_a_configuration)

@@ -243,6 +243,24 @@ TEST(a_guest_that_sends_more_than_1_KiB_is_closed_at_its_head)
     close(fd);
 }
 
+TEST_WITH(over_shm_a_guest_sends_1_KiB_at_most, open_shm, close_host)
+{
+    static uint8_t data[FABRIC_GUEST_BYTES + 1];
+    const struct fabric_identity identity = {.cluster = 7, .id = 1, .kind = FABRIC_CLIENT};
+    struct fabric_conn *conn;
+
+    fabric_endpoint_identity(world.sides[OTHER].endpoint, &identity);
+    assert_int_equal(
+        fabric_connect(world.sides[OTHER].endpoint, host_address(&host, OWNER), 0, 0, &conn), 0);
+    world_wait(&world, OTHER, FABRIC_CONNECTED, 1);
+    assert_int_equal(fabric_send(conn, &(struct fabric_iov){data, FABRIC_GUEST_BYTES}, 1), 0);
+    world_wait(&world, OWNER, FABRIC_MESSAGE, 1);
+    release(0);
+    assert_int_equal(fabric_send(conn, &(struct fabric_iov){data, sizeof data}, 1), 0);
+    world_wait(&world, OTHER, FABRIC_CLOSED, 1);
+    assert_int_equal(side_count(owner(), FABRIC_MESSAGE), 1);
+}
+
 TEST(garbage_of_a_guest_ends_it)
 {
     const struct tcp_message_head head = {.magic = TCP_MESSAGE_MAGIC, .number = 7};

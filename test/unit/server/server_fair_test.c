@@ -67,4 +67,27 @@ TEST(writes_that_wait_for_one_key_keep_few_large_messages)
     }
 }
 
+/* Each may have a share of what is left, so it takes some to fill the table. */
+TEST(clients_that_take_no_answers_to_writes_leave_places_for_others)
+{
+    enum { DEAF = 12 };
+    struct puppet_conn *deaf[DEAF], *client = stage_client(stage);
+    const char *key = stage_key_of(0);
+    for (unsigned i = 0; i < DEAF; i++) {
+        deaf[i] = stage_client(stage);
+        deaf[i]->room = 0;
+        for (unsigned k = 0; k < 1024; k++)
+            stage_ask(stage, deaf[i], MESSAGE_DELETE, key, (uint32_t)strlen(key), NULL, 0, 0);
+        stage_run(stage);
+    }
+    uint32_t open = 0;
+    for (unsigned i = 0; i < DEAF; i++)
+        open += puppet_lives(stage->fabric, STAGE_WORKER, deaf[i]);
+    assert_in_range(open, 1, DEAF - 1);
+    stage_put(stage, client, key);
+    stage_run(stage);
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+}
+
 UNIT_MAIN(NULL, NULL)
