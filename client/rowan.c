@@ -28,6 +28,7 @@ struct rowan {
     struct event_source source;
     struct session *session;
     struct login_secret login;
+    uint32_t timeout_ms;
     uint64_t spin_ns;
     uint64_t idle_since_ns; /* 0: the last poll was busy */
     unsigned yields;        /* since then */
@@ -132,6 +133,7 @@ int rowan_open(const struct rowan_options *options, struct rowan **out)
         return ROWAN_ENOMEM;
     rowan->clock = clock_system();
     rowan->spin_ns = options->spin_us * NS_PER_US;
+    rowan->timeout_ms = options->timeout_ms;
     const struct session_options session_options = {.depth = options->depth,
                                                     .timeout_ns = options->timeout_ms * NS_PER_MS,
                                                     .login = is_given(options->user) ? &rowan->login
@@ -364,9 +366,14 @@ static int run_ops(struct rowan *rowan, enum message_type type, struct rowan_op 
             ops[i].value_bytes = 0;
         int error = session_post(rowan->session, &request);
 
-        while (error == ROWAN_EAGAIN) {
-            (void)advance(rowan, WAKE_NEVER);
+        /* There is no place, or no number until the manager gives a new client id. */
+        for (uint64_t until_ns = 0; error == ROWAN_EAGAIN;) {
+            if (until_ns == 0)
+                until_ns = after_ms(rowan, rowan->timeout_ms);
+            (void)advance(rowan, until_ns);
             error = session_post(rowan->session, &request);
+            if (error == ROWAN_EAGAIN && clock_now_ns(rowan->clock) >= until_ns)
+                error = ROWAN_ETIMEDOUT;
         }
         if (error)
             ops[i].status = error;

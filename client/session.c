@@ -359,6 +359,10 @@ static bool take_reply(struct session *session, struct worker_link *link, const 
         return true;
     int status = reply.status;
 
+    /* R2: the rights are asked before the records. */
+    if (op->unknown && op->request->type != MESSAGE_GET &&
+        (status == ROWAN_EACCESS || status == ROWAN_ELOGIN || status == ROWAN_EREFUSED))
+        status = ROWAN_EUNKNOWN;
     if (op->request->type == MESSAGE_GET && status == 0) {
         op->completion.value_bytes = reply.value_bytes;
         if (reply.value_bytes > op->room_bytes)

@@ -254,6 +254,7 @@ static void keep(struct worker *worker, struct request *request)
         request->refused = true;
         request->status = ROWAN_EBUSY;
     }
+    ASSERT(worker->held_count < WORKER_HELD + WORKER_EVENTS);
     struct request *held = &worker->held[worker->held_count++];
     *held = *request;
     if (held->begun_ns == 0)
@@ -320,21 +321,6 @@ static bool serve_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns
     if (!all)
         wake_at(wake_ns, now_ns + WORKER_ROUND_NS);
     return kept < count;
-}
-
-/* While too many requests are held, who has most of them loses its connection: its answers pile up
- * and it takes none. There is room for the requests of one more poll. */
-static void mark_who_is_over_share(struct worker *worker)
-{
-    if (worker->held_count <= WORKER_HELD)
-        return;
-    struct client_link *most = worker->clients.first;
-    for (struct client_link *client = most; client; client = client->all.next) {
-        if (client->held > most->held)
-            most = client;
-    }
-    log_event(LOG_WARN, "client_does_not_read", "worker=%u held=%u", worker->number, most->held);
-    worker_client_mark(worker, most);
 }
 
 /* --- notes from the control role --- */
@@ -469,7 +455,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         busy |= recover_help(&worker->role.part, now_ns, wake_ns);
     const bool clients = worker->taken_count > 0;
     serve_arrived(worker);
-    mark_who_is_over_share(worker);
+    worker_client_bound(worker);
 
     /* Before the post and the fence: the end of a client may start writes that waited for it. */
     worker_client_reap(worker, now_ns);

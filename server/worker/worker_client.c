@@ -104,6 +104,28 @@ void worker_client_cut(struct worker *worker)
               worker->number, count);
 }
 
+void worker_client_bound(struct worker *worker)
+{
+    uint32_t left = worker->held_count;
+    for (struct client_link *it = worker->closing; left > WORKER_HELD && it; it = it->closing_next)
+        left -= it->held;
+    while (left > WORKER_HELD) {
+        uint32_t most = 0;
+        for (const struct client_link *it = worker->clients.first; it; it = it->all.next)
+            most = !it->closing && it->held > most ? it->held : most;
+        ASSERT(most > 0);
+        for (struct client_link *it = worker->clients.first; it && left > WORKER_HELD;
+             it = it->all.next) {
+            if (it->closing || it->held <= most / 2)
+                continue;
+            log_event(LOG_WARN, "client_does_not_read", "worker=%u held=%u", worker->number,
+                      it->held);
+            left -= it->held;
+            worker_client_mark(worker, it);
+        }
+    }
+}
+
 /* Places for writes are few, and an answer that its client does not take keeps one. When half of them are kept so, who keeps most
  * goes; a client that comes back asks again. */
 static void shed_one(struct worker *worker)

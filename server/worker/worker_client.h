@@ -14,6 +14,10 @@ void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uin
 void worker_client_mark(struct worker *worker, struct client_link *client);
 void worker_client_reap(struct worker *worker, uint64_t now_ns);
 
+/* While too many requests are held, who has most of them loses its connection: its answers pile up and it takes none. So do as many
+ * as it takes that there is room for the requests of one more poll: what those that are closed hold goes before that. */
+void worker_client_bound(struct worker *worker);
+
 /* W13: closes the connections of those to whom this poll's answers tell of data; they are reaped in the next. */
 void worker_client_cut(struct worker *worker);
 

@@ -215,6 +215,23 @@ TEST(a_lost_write_that_a_server_then_puts_off_ends_unknown)
     assert_int_equal(last.status, ROWAN_ETIMEDOUT);
 }
 
+/* The server asks for the right before it looks whether it knows the write. */
+TEST(a_lost_write_whose_user_may_not_write_any_more_ends_unknown)
+{
+    submit(MESSAGE_PUT, "k", note);
+    fake_close(stage_request(&stage).conn, ROWAN_ECLOSED);
+    stage_run(&stage);
+    stage_run_after(&stage, 10 * NS_PER_MS);
+    (void)expect(1, ROWAN_EACCESS, 0);
+    stage_run(&stage);
+    assert_int_equal(completions, 1);
+    assert_int_equal(last.status, ROWAN_EUNKNOWN);
+    submit(MESSAGE_PUT, "k", note);
+    (void)expect(2, ROWAN_EACCESS, 0);
+    stage_run(&stage);
+    assert_int_equal(last.status, ROWAN_EACCESS);
+}
+
 TEST(a_restarted_servers_writes_are_sent_to_it_again_in_order)
 {
     struct cluster_config *config = stage_config(6);

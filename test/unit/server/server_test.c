@@ -7,7 +7,9 @@
 #include "common/base/version.h"
 #include "common/cluster/control.h"
 #include "common/entry/entry.h"
+#include "server/control/control_state.h"
 #include "server/index/index.h"
+#include "server/worker/worker_state.h"
 #include "stage.h"
 #include "test/lib/unit.h"
 
@@ -183,6 +185,32 @@ TEST(only_the_client_that_does_not_read_loses_its_connection)
     late->room = 1;
     stage_run(stage);
     stage_reply(stage);
+}
+
+/* Each holds little, and one poll brings more than one of them holds. */
+TEST(many_clients_that_do_not_read_leave_room_for_what_others_ask)
+{
+    enum { DEAF = 300, EACH = 64 };
+    static struct puppet_conn *deaf[DEAF];
+    const struct control *control = server_poller(stage->server, 0).role;
+    const struct worker *worker = control->workers[0];
+    uint32_t living = 0, most = 0;
+
+    for (unsigned i = 0; i < DEAF; i++) {
+        deaf[i] = stage_client(stage);
+        deaf[i]->room = 0;
+    }
+    for (unsigned i = 0; i < EACH * DEAF; i++) {
+        if (puppet_lives(stage->fabric, STAGE_WORKER, deaf[i % DEAF]))
+            stage_get(stage, deaf[i % DEAF], "key");
+        if (i % 1000 == 999)
+            stage_run(stage);
+        most = worker->held_count > most ? worker->held_count : most;
+    }
+    for (unsigned i = 0; i < DEAF; i++)
+        living += puppet_lives(stage->fabric, STAGE_WORKER, deaf[i]);
+    assert_in_range(most, WORKER_HELD - 1000, WORKER_HELD + WORKER_EVENTS);
+    assert_in_range(living, WORKER_HELD / EACH / 2, DEAF - 1);
 }
 
 /* A fabric makes room inside its poll, too, and gives no event for it: a worker that does not look
