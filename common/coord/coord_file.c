@@ -31,6 +31,7 @@
 
 #define INSPECT_PERIOD_NS (100 * NS_PER_MS)
 #define CAS_RETRY_NS      (5 * NS_PER_MS)
+#define LOCKED_NS         NS_PER_S
 
 enum { JOB_SLOTS = 4 };
 
@@ -68,6 +69,8 @@ struct coord_file {
     struct {
         struct coord_op op;
         uint8_t *image;
+        uint64_t locked_ns; /* since then another one has the lock; 0: nobody */
+        bool told;
     } cas;
 
     /* Runs every INSPECT_PERIOD_NS while somebody watches or stands for election. */
@@ -146,16 +149,32 @@ static bool answer_read(struct coord_file *file)
     return true;
 }
 
+/* For as long as who has the lock stands still nothing is stored, and nobody else says so. */
+static void note_lock(struct coord_file *file, uint64_t now_ns)
+{
+    if (file->cas.locked_ns == 0) {
+        file->cas.locked_ns = now_ns;
+        file->cas.told = false;
+    }
+    if (file->cas.told || now_ns < file->cas.locked_ns + LOCKED_NS)
+        return;
+    file->cas.told = true;
+    log_event(LOG_WARN, "coord_locked",
+              "reason=\"another process has locked the stored value, and stands still: see which "
+              "has value.lock open, and let it go on or end it\"");
+}
+
 static bool answer_cas(struct coord_file *file, uint64_t now_ns)
 {
     if (!op_ended(file, &file->cas.op))
         return false;
     if (file->cas.op.error == ROWAN_EAGAIN) {
+        note_lock(file, now_ns);
         file->asked.cas.state = ASKED_WAITING;
         file->cas.op.due_ns = now_ns + CAS_RETRY_NS;
         return true;
     }
-    file->cas.op.due_ns = 0;
+    file->cas.op.due_ns = file->cas.locked_ns = 0;
     coord_answer_cas(&file->asked, file->cas.op.error);
     return true;
 }

@@ -2,6 +2,7 @@
  * disk left, and of other processes. What every backend must do: coord_file_test.c. */
 #include "common/base/crc.h"
 #include "common/coord/coord_store.h"
+#include "test/lib/caught_log.h"
 #include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 #include "test/unit/coord/coord_fixture.h"
@@ -131,8 +132,19 @@ TEST(a_compare_and_set_waits_for_the_one_before_it)
         assert_true(WAIT_FOR(poll_owner(&alice) == POLL_BUSY));
         assert_false(alice.answered);
     }
+    log_catch();
+    for (unsigned later = 1; later <= 3; later++) {
+        const uint64_t now_ns = clock_now_ns(clock_system()) + later * NS_PER_S;
+        uint64_t wake_ns = WAKE_NEVER;
+        (void)WAIT_FOR(coord_poll(alice.coord, now_ns, &wake_ns) == POLL_BUSY);
+    }
+    const char *text = log_caught(), *locked = strstr(text, "coord_locked");
+    assert_non_null(locked);
+    assert_null(strstr(locked + 1, "coord_locked"));
     close(lock_fd);
-    assert_true(WAIT_FOR(is_answered(&alice)));
+    assert_true(WAIT_FOR(coord_poll(alice.coord, clock_now_ns(clock_system()) + 4 * NS_PER_S,
+                                    &(uint64_t){WAKE_NEVER}) == POLL_BUSY &&
+                         alice.answered));
     assert_int_equal(alice.error, 0);
     assert_int_equal(alice.version, 1);
     coord_close(alice.coord);
