@@ -168,9 +168,10 @@ static void connect_to_cm(struct control *control, uint64_t *wake_ns)
     if (control->cm_conn)
         return;
     if (control->now_ns >= control->cm_retry_ns) {
+        const struct cluster_config *known = control_config_known(control);
         fabric_endpoint_identity(
             control->endpoint,
-            &(struct fabric_identity){.cluster = control->config ? control->config->cluster : 0,
+            &(struct fabric_identity){.cluster = known ? known->cluster : 0,
                                       .term = control->config ? control->config->term : 0,
                                       .incarnation = control->common->incarnation,
                                       .id = control->common->server,

@@ -131,6 +131,17 @@ TEST(a_server_that_has_joined_reports_to_the_next_leader)
     assert_int_equal(server_error(stage->server), 0);
 }
 
+/* Else one of another cluster, of which it has the key, would take it for a server that knows better (cm/join.c). */
+TEST(a_server_that_is_about_to_serve_names_its_cluster_to_the_next_manager)
+{
+    stage_hold_fences(stage, true);
+    stage_adopt(stage);
+    refuse(at(0), ROWAN_ENOTLEADING);
+    (void)at(1);
+    assert_int_equal(stage->fabric->endpoints[STAGE_CONTROL].head.identity.cluster,
+                     stage->config->cluster);
+}
+
 /* A manager's host was replaced. The connection that there is stays. */
 TEST(the_list_of_managers_changes_while_it_runs)
 {
