@@ -333,7 +333,8 @@ static int wait_config(struct admin *admin, uint64_t timeout_ns)
         if (!admin->config && cm->managers.rounds > 0 && is_in_vain(&cm->peer))
             return cm->peer.error;
         if (!admin->config && clock_ns() >= until_ns)
-            return cm->peer.state != PEER_UP               ? ROWAN_EUNREACHABLE
+            return cm->peer.error == ROWAN_ETOOMANY        ? ROWAN_ETOOMANY
+                   : cm->peer.state != PEER_UP             ? ROWAN_EUNREACHABLE
                    : cm->peer.error == ROWAN_EINCOMPATIBLE ? cm->peer.error
                                                            : ROWAN_ETIMEDOUT;
     }
