@@ -63,8 +63,8 @@ struct query_store {
     /* the owner's */
     bool begun;    /* some of it may be stored: */
     uint64_t from; /* the allocation number of its log's first segment that may have some of it */
-    uint64_t
-        half; /* the segment, plus 1, of an entry of which an earlier message brought a part; 0: none */
+    /* The segment, plus 1, of an entry of which an earlier message brought a part; 0: none */
+    uint64_t half;
     uint64_t since;            /* the epoch in which it began (reclaim.h) */
     uint32_t position, blocks; /* so much was looked at */
     bool stored;               /* all that was lacking; `ticket` says whether it is durable */

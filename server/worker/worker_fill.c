@@ -3,7 +3,7 @@
  * the replica has already it does not store again.
  *
  * Invariants:
- *  Z5  Copying begins when the epoch has been reconciled: every write of earlier epochs has ended, and is in the index by then.
+ *  Z5  Copying begins when the epoch has been reconciled: writes of earlier epochs have ended, the index shows each or a later one.
  *  Z6  What is not confirmed was not copied: it is sent again. A shard has one message on its way to a replica.
  *  Z7  Entries that were gathered and are not confirmed are held (reclaim.h).
  *  Z9  A fill that waits for memory or space gives its place to one that wants it, to a peer for which none waits.

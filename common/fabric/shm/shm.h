@@ -79,8 +79,8 @@ struct shm_in {
     uint64_t head;      /* released up to here */
     uint64_t published; /* and known to the sender up to here */
 
-    uint32_t
-        most_bytes; /* of a record that is a whole message: SHM_SMALL_BYTES, of a guest FABRIC_GUEST_BYTES (F13) */
+    /* Of a record that is a whole message: SHM_SMALL_BYTES; FABRIC_GUEST_BYTES from a guest (F13). */
+    uint32_t most_bytes;
     struct shm_buffer *buffer; /* of the large message being put together, or NULL */
     uint32_t large_bytes;
     uint32_t large_got;

@@ -256,9 +256,18 @@ TEST_WITH(over_shm_a_guest_sends_1_KiB_at_most, open_shm, close_host)
     assert_int_equal(fabric_send(conn, &(struct fabric_iov){data, FABRIC_GUEST_BYTES}, 1), 0);
     world_wait(&world, OWNER, FABRIC_MESSAGE, 1);
     release(0);
+    /* Of two that lie there, one in a poll. */
+    struct fabric_event events[4];
+    unsigned got = 0;
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(fabric_send(conn, &(struct fabric_iov){data, 8}, 1), 0);
+    fabric_flush(world.sides[OTHER].endpoint);
+    while (got == 0)
+        got = fabric_poll(owner()->endpoint, host_now_ns(&host), events, 4);
+    assert_int_equal(got, 1);
+    fabric_message_release(events[0].conn, events[0].message);
     assert_int_equal(fabric_send(conn, &(struct fabric_iov){data, sizeof data}, 1), 0);
     world_wait(&world, OTHER, FABRIC_CLOSED, 1);
-    assert_int_equal(side_count(owner(), FABRIC_MESSAGE), 1);
 }
 
 TEST(garbage_of_a_guest_ends_it)
