@@ -73,7 +73,7 @@ def one_that_knows_a_later_configuration_is_believed_and_that_is_said():
         tap.equal(client.log_in(sessions.server, client.take(wire.GREETING_BYTES)), None)
         client.send(wire.control("join", {field: sessions.value(kind) for field, kind in SHAPES["join"].items() if field < 9 or kind in ("term", "layout")}))
         stuck = lambda: "no server has a lease" in cluster.rowan("status").err  # noqa: E731
-        tap.wait_until(stuck, 60, lambda: cluster.log("cm")[-3000:])
+        tap.wait_until(lambda: believer.believes() and stuck(), 60, lambda: cluster.log("cm")[-3000:])
         tap.equal(cluster.rowan("--json", "status").code, 1)
     believer.start_again()
     counters.wait_for_progress()
