@@ -1,11 +1,15 @@
 #!/usr/bin/python3
 """What a single peer can do wrong over tcp, and that it costs nobody else anything: garbage, half a
 message, a length that lies, answers that are never read, ten thousand connections (the issue's "Bad
-input"). mangled.py does all of it at random."""
+input"). The cluster is open: all of these are trusted (guests.py has those who are not). mangled.py does all of it at random."""
 
+import concurrent.futures
+import contextlib
 import os
 import resource
+import socket
 import sys
+import threading
 import time
 
 from harness import DIVISOR, Cluster, tap
@@ -17,8 +21,15 @@ CONNECTIONS = int(os.environ.get("ROWAN_CONNECTIONS") or (10_000 if DIVISOR == 1
 # common/fabric/README.md and server/README.md state what an idle connection costs its server: 0.8 KiB and
 # 0.2 KiB; the socket's memory is the system's. Sanitizers put room around each piece.
 MOST_BYTES_A_CONNECTION = 1088 if DIVISOR == 1 else 8192
-SILENT = 300  # clients that do not read, or send half a message
+SILENT = 100  # clients that do not read
 MOST_GROWTH_BYTES = 160 << 20
+# common/fabric/tcp/tcp.h: 256 chunks, each of 256 KiB; 32 large pieces, and 1,024 of 64 KiB.
+CHUNKS = 256
+FILLERS, FILLER_BYTES = 18, 15_000  # more than a chunk together; each, alone, finds its place in one (TCP_READ_ROOM)
+UNREAD, UNREAD_BYTES, SIP_BYTES = 400, 20_000, 4096  # what is sipped while all chunks go round is much less than what waits
+BEGUN = ((40, 1 << 20, 1), (1100, 60 << 10, 4))  # so many, bytes of the message, drips for a byte of it
+DRIP_SECONDS = 0.3
+RECORDS = 200
 
 
 def before():
@@ -178,23 +189,124 @@ def a_length_that_lies_closes_its_connection():
     harm_none()
 
 
+def window(when, seconds):
+    """What others do now, with objects of 100 KB."""
+    found = cluster.ycsb("a", RECORDS, "--profile", "fixed:100000", "--seconds", seconds, "--timeout-ms", "60000", threads=1, depth=8)
+    longest = max(found[kind]["max_us"] for kind in ("get", "put")) / 1000
+    print(f"# {when}: {found['ops_per_second']:.0f} operations a second of others, the longest took {longest:.0f} ms", flush=True)
+
+
+@contextlib.contextmanager
+def nobody_stays():
+    """Memory of server 1 at the beginning; at the end all connections since then must go, and others go on."""
+    descriptors = lambda: len(os.listdir(f"/proc/{cluster.processes()['s1'].pid}/fd"))  # noqa: E731
+    began = descriptors()
+    window("before", 1)
+    yield memory()
+    tap.wait_until(lambda: descriptors() <= began, 60, lambda: f"{descriptors() - began} connections are left")
+    harm_none()
+    window("after", 1)
+
+
+def pin_chunks(unread, filling, get, filler):
+    """The first has a small request in each chunk that the second fills, and hardly reads, until the server ends it: (chunks, memory)."""
+    unread.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SIP_BYTES)
+    unread.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for _ in range(UNREAD):
+        unread.send(get)
+    unread.socket.setblocking(False)
+    most = 0
+    for chunk in range(8 * CHUNKS):
+        for _ in range(FILLERS):
+            filling.send(filler)
+            tap.check(wire.reply_status(filling.message())[0] < 0, "the filler is refused")
+        try:
+            unread.send(get)
+            if not unread.socket.recv(SIP_BYTES):
+                return chunk, most
+        except BlockingIOError:
+            pass
+        except OSError:
+            return chunk, most
+        most = max(most, memory())
+    raise tap.Failed("who does not read keeps its place")
+
+
 @tap.case
-def half_messages_and_then_silence_cost_bounded_memory_and_nobody_else():
-    whole = wire.frame(wire.request(wire.GET, 0, 1, b"a key of some length"), 0)
-    big = wire.frame(wire.request(wire.PUT, 0, 1, b"k", bytes(1 << 20)), 0)
-    began, held = memory(), []
-    for number in range(SILENT):
-        client = wire.Client(*worker)
-        held.append(client)
-        tap.equal(client.welcome(), 0)
-        client.socket.sendall(big[:100_000] if number % 2 else whole[: 1 + number % (len(whole) - 1)])
-    harm_none()
-    grown = memory() - began
-    print(f"# {SILENT} half messages: memory grew by {grown >> 10} KiB")
-    tap.check(grown < MOST_GROWTH_BYTES, f"{grown} bytes")
-    for client in held:
-        client.socket.close()
-    harm_none()
+def who_pins_a_request_in_each_chunk_and_does_not_read_is_ended_and_costs_nobody_else():
+    key = own_key()
+    shard, told, over = shard_of_server_1(key), log_lines("s1", "peer_does_not_read"), threading.Event()
+    cluster.ok("put", key, "-", input="v" * UNREAD_BYTES)
+
+    def attack():
+        found = []
+        while not found or not over.is_set():
+            with wire.Client(*worker) as unread, wire.Client(*worker) as filling:
+                tap.equal((unread.welcome(), filling.welcome()), (0, 0))
+                filler = wire.request(wire.PUT, shard["shard"], 0, b"k", bytes(FILLER_BYTES), client=filling.identity)  # of no epoch
+                found.append(pin_chunks(unread, filling, get_of(unread, key), filler))
+        return found
+
+    with nobody_stays() as began, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        attacking = pool.submit(attack)
+        try:
+            window("amid pinned chunks", 2)
+            harm_none()
+        finally:
+            over.set()
+        chunks, most = zip(*attacking.result())
+        print(f"# ended after {chunks} chunks; memory grew by {max(most) - began >> 10} KiB")
+        tap.check(min(chunks) > CHUNKS // 2, "one was ended before memory was short:", chunks)
+        tap.check(log_lines("s1", "peer_does_not_read") > told, "the log does not tell")
+        tap.check(max(most) - began < MOST_GROWTH_BYTES, f"{max(most) - began} bytes")
+
+
+def begin(count, size):
+    """So many connections with the head of a message and a little of it."""
+    held, head = open_idle(count), wire.frame(bytes(size), 0)
+    for number, client in enumerate(held):
+        client.socket.sendall(head[: 16 + number % 1000])
+        client.socket.setblocking(False)
+    return held
+
+
+def drip(held, every):
+    """A byte of each now and then, until all were ended. The most memory meanwhile."""
+    most, end = 0, time.monotonic() + 60
+    for turn in range(1 << 30):
+        for client in held[:]:
+            with contextlib.suppress(BlockingIOError):
+                try:
+                    if turn % every == 0:
+                        client.socket.send(b"\0")
+                    tap.equal(client.socket.recv(1), b"", "an answer to half a message")
+                except (ConnectionResetError, BrokenPipeError):
+                    pass
+                client.socket.close()
+                held.remove(client)
+        most = max(most, memory())
+        if not held:
+            return most
+        tap.check(time.monotonic() < end, f"{len(held)} of them are left")
+        time.sleep(DRIP_SECONDS)
+
+
+@tap.case
+def begun_messages_that_drip_are_ended_and_cost_nobody_else():
+    def is_told(size):
+        found = [line for line in cluster.log("s1").splitlines() if "connection_stalled" in line]
+        return any(f" of={size + 16}" in line for line in found)
+
+    with nobody_stays() as began, concurrent.futures.ThreadPoolExecutor(len(BEGUN)) as pool:
+        dripping = []
+        for count, size, every in BEGUN:
+            dripping.append(pool.submit(drip, begin(count, size), every))
+            window(f"amid {count} begun messages of {size} bytes", 2)
+            harm_none()
+            tap.wait_until(lambda size=size: is_told(size), 60, "who begins and stalls is ended while others want memory")
+        grown = max(each.result() for each in dripping) - began
+        print(f"# all were ended; memory grew by {grown >> 10} KiB")
+        tap.check(grown < MOST_GROWTH_BYTES, f"{grown} bytes")
 
 
 @tap.case
@@ -202,7 +314,7 @@ def clients_that_never_read_their_answers_cost_bounded_memory_and_nobody_else():
     key = own_key()
     cluster.ok("put", key, "-", input="v" * 1_000_000)
     began, held = memory(), []
-    for _ in range(SILENT // 3):
+    for _ in range(SILENT):
         client = wire.Client(*worker)
         held.append(client)
         tap.equal(client.welcome(), 0)
