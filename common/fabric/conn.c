@@ -232,9 +232,9 @@ static bool is_slow(const struct partial *partial, uint64_t now_ns)
             partial->got * PARTIAL_PACE_NS < partial->need * age_ns);
 }
 
-void partial_check(struct endpoint *endpoint)
+void partial_check(struct endpoint *endpoint, bool others_wait)
 {
-    bool others_wait = endpoint->lists[LIST_NO_MEMORY].first;
+    others_wait |= endpoint->lists[LIST_NO_MEMORY].first != NULL;
 
     for (CONN_EACH(conn, conn, endpoint, LIST_BEGUN)) { /* 5 */
         const struct partial *partial = &conn->partial;

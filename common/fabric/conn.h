@@ -336,8 +336,9 @@ void partial_begin(struct conn *conn);
 /* More has come. True: nothing is missing any more. */
 bool partial_grow(struct conn *conn, uint32_t bytes);
 
-/* Closes who stalls or drips, if others wait for memory, and who takes too long. */
-void partial_check(struct endpoint *endpoint);
+/* Closes who stalls or drips, if others wait for memory, on LIST_NO_MEMORY or (`others_wait`) for what is sent, and who
+ * takes too long. */
+void partial_check(struct endpoint *endpoint, bool others_wait);
 
 /* --- endpoint --- */
 

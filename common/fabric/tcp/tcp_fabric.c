@@ -87,7 +87,7 @@ static void check_deadlines(struct tcp_endpoint *endpoint)
     endpoint->checked_ns = endpoint->base.now_ns;
     conn_check_handshakes(&endpoint->base, TCP_HANDSHAKE_NS);
     landing_check(endpoint);
-    partial_check(&endpoint->base);
+    partial_check(&endpoint->base, endpoint->slabs.wanted != 0);
     slabs_try_again(endpoint); /* perhaps it was the system that had none */
     tcp_out_check(endpoint);
 }
