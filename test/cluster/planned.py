@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What an operator plans amid a load: servers are added, drained and removed, two at once, while one of them or the leading
 manager is killed, and over a stop of all. No client sees an error, every acknowledged write is there and every key was one
-register. What cannot be done is refused with a sentence, and changes nothing.
+register. What cannot be done is refused with a sentence, and changes nothing. Without a load: a server is given up.
 
 ROWAN_SEED: runs a failed one again."""
 
@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from failing import Failing
-from harness import DIVISOR, environment, expect, leader, program, rowan_local, tap
+from harness import DIVISOR, Cluster, environment, expect, leader, program, rowan_local, tap
 from local import process
 
 REPLICAS = 2
@@ -202,6 +202,66 @@ def the_last_full_replicas_are_not_removed():
         os.rmdir(os.path.join(cluster.directory, "s4.pm"))
         cluster.add(4)
         cluster.goes_on("in the end")
+
+
+def flip(cluster, number, value):
+    """A bit of each place where that value lies in the memory of a server that does not run."""
+    with open(os.path.join(cluster.directory, f"s{number}.pm"), "r+b") as file:
+        data = file.read()
+        places = [found.start() for found in re.finditer(value, data)]
+        tap.check(places, value, "is not there")
+        for place in places:
+            file.seek(place)
+            file.write(bytes([data[place] ^ 1]))
+
+
+@tap.case
+def a_shard_whose_last_whole_replica_is_gone_is_served_from_what_is_left_when_that_is_given_up():
+    cluster = Cluster("given", "--lease-ms", "500", "--replicas", "2", "--pm-bytes", "96M", "--landing-segments", "4")
+    cluster.ok("balance", "off")
+    shard = cluster.shard_of("{tag}damaged")
+    gone, left = shard["primary"], shard["backups"][0]
+    cluster.ok("put", "{tag}damaged", "a value that is found")
+    cluster.ok("put", "{tag}whole", "value")
+    count = sum({one["primary"], *one["backups"]} == {gone, left} for one in cluster.shards())
+    give_up = ("give-up", "server", str(gone))
+
+    def term():
+        return cluster.rowan("--json", "status").json()["term"]
+
+    before = term()
+    expect(cluster.rowan("--yes", "give-up", "shard", "99"), 1, "there is no shard 99")
+    expect(cluster.rowan("--yes", "give-up", "member", str(gone)), 2, "shard or server and its number")
+    for number in (gone, 9):  # nobody waits for who runs, or never was
+        tap.contains(cluster.ok("--yes", "give-up", "server", str(number)).out, f"server {number} is not waited for; 0 of")
+    tap.equal(term(), before)
+
+    cluster.kill(["cm", f"s{gone}", f"s{left}"])  # the next manager misses both at once
+    os.unlink(os.path.join(cluster.directory, f"s{gone}.pm"))
+    flip(cluster, left, b"a value that is found")
+    cluster.launch("cm")
+    tap.wait_until(lambda: " shards_wait " in cluster.log("cm"), 60, lambda: "nobody is kept: " + cluster.last_logs())
+    tap.contains(cluster.log("cm"), "rowan give-up goes on without them")
+    expect(cluster.rowan("--yes", *give_up), 1, f"of {count} shards no server that held them is here with data")
+    cluster.launch(f"s{left}")
+
+    done = []
+    refused = lambda: done.append(cluster.rowan(*give_up)) or "lost for good" in done[-1].err  # noqa: E731
+    tap.wait_until(refused, 60, lambda: done[-1].both + cluster.last_logs())
+    expect(done[-1], 1, f"{count} shards wait for who is away", "nothing was given up; --yes does it")
+    expect(cluster.rowan("--yes", "give-up", "server", str(left)), 1, "is here, and waits for others with what it has")
+    done = cluster.rowan("status")
+    tap.equal(done.code, 1, done.both)
+    tap.contains(done.out, f"     {gone}  does not answer")
+
+    tap.contains(cluster.ok("--yes", *give_up).out, f"server {gone} is not waited for; 0 of")
+    done = cluster.status_done()
+    tap.contains(done.out, f"Absent: server {gone} ")
+    tap.equal(cluster.ok("get", "{tag}whole").out.strip(), "value")
+    tap.equal(cluster.rowan("get", "{tag}damaged").code, 1)
+    cluster.ok("put", "{tag}damaged", "again")
+    tap.contains(cluster.ok("verify").out, "equal")
+    cluster.stop()
 
 
 sys.exit(tap.main())
