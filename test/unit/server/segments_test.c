@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "landing.h"
+#include "server/clean/clean_state.h"
 #include "server/control/control_state.h"
 #include "server/store/store_layout.h"
 #include "test/lib/caught_log.h"
@@ -264,10 +265,8 @@ static int put_status(struct stage *stage, struct puppet_conn *client)
     return stage_reply(stage).status;
 }
 
-/* The client asks again meanwhile. */
-TEST(puts_wait_for_cleaning_and_are_refused_when_it_gives_no_space)
+static void fill(struct stage *stage, struct puppet_conn *client)
 {
-    struct puppet_conn *client = stage_client(stage);
     int status;
 
     stage->fabric->unquiet = true;
@@ -276,6 +275,14 @@ TEST(puts_wait_for_cleaning_and_are_refused_when_it_gives_no_space)
         stage_run(stage);
     }
     assert_int_equal(status, ROWAN_EBUSY);
+}
+
+/* The client asks again meanwhile. */
+TEST(puts_wait_for_cleaning_and_are_refused_when_it_gives_no_space)
+{
+    struct puppet_conn *client = stage_client(stage);
+
+    fill(stage, client);
     log_catch();
     uint32_t busy = 0;
     for (unsigned i = 0; i < 19; i++) {
@@ -288,6 +295,24 @@ TEST(puts_wait_for_cleaning_and_are_refused_when_it_gives_no_space)
     assert_non_null(waits);
     assert_null(strstr(waits + 1, "writes_wait")); /* as often as something changes */
     assert_memory_equal(waits, "writes_wait shard=0 epoch=1 server=1 for=space", 46);
+    assert_int_equal(put_status(stage, client), ROWAN_EFULL);
+}
+
+/* Passes for tombstones may free no segment for longer than it takes until a server is full. */
+TEST(puts_wait_as_long_as_tombstones_go)
+{
+    struct puppet_conn *client = stage_client(stage);
+    struct control *control = server_poller(stage->server, 0).role;
+
+    fill(stage, client);
+    for (unsigned i = 0; i < 50; i++) {
+        atomic_store(&control->clean->tombstones.hopes, true);
+        stage_pass(stage, 100 * NS_PER_MS);
+        assert_int_equal(put_status(stage, client), ROWAN_EBUSY);
+    }
+    atomic_store(&control->clean->tombstones.hopes, false);
+    for (unsigned i = 0; i < 20; i++)
+        stage_pass(stage, 100 * NS_PER_MS);
     assert_int_equal(put_status(stage, client), ROWAN_EFULL);
 }
 
