@@ -8,6 +8,7 @@
 #include "server/clean/clean_state.h"
 #include "server/control/control_state.h"
 #include "server/store/store_layout.h"
+#include "server/worker/worker_state.h"
 #include "test/lib/caught_log.h"
 #include "test/lib/unit.h"
 
@@ -314,6 +315,45 @@ TEST(puts_wait_as_long_as_tombstones_go)
     for (unsigned i = 0; i < 20; i++)
         stage_pass(stage, 100 * NS_PER_MS);
     assert_int_equal(put_status(stage, client), ROWAN_EFULL);
+}
+
+static uint32_t wakes;
+
+void __wrap_reactor_wake(struct reactor *reactor); /* meson.build: in place of reactor_wake */
+void __wrap_reactor_wake(struct reactor *reactor)
+{
+    (void)reactor;
+    wakes++;
+}
+
+/* It may be asleep. The segment holds versions of the epoch before, which settle when the next one has begun. */
+TEST(who_closes_the_log_for_an_epoch_that_began_wakes_the_control_role)
+{
+    stage_close(stage);
+    stage_start(stage, STAGE_BLOCK_LIMIT);
+    stage->config->manager = 9;
+    stage->config->lease_ms = CLUSTER_MAX_LEASE_MS;
+    stage_begin(stage);
+    stage_grant(stage);
+    stage_commit(stage, 1);
+    stage_put_lands(stage, stage_client(stage), stage_key_of(0));
+    stage->config->term++;
+    stage->config->shards[0].epoch++;
+    stage_configure_for(stage, stage->config, 0);
+    stage_pass(stage, 10 * NS_PER_MS);
+    stage_commit(stage, 2);
+    struct worker *worker = server_poller(stage->server, 1).role;
+    const struct inbox *outbox = &worker->role.outbox;
+    const uint64_t segment = worker->log.segment;
+    const uint32_t pushed = outbox->ring.tail;
+
+    assert_true(worker->log.open && worker->unsettled);
+    inbox_set_reactor(&worker->role.outbox, (struct reactor *)&wakes);
+    wakes = 0;
+    stage_answer_suffixes(stage, 0);
+    stage_land_all(stage);
+    assert_int_not_equal(worker->log.segment, segment);
+    assert_true(wakes > outbox->ring.tail - pushed);
 }
 
 UNIT_MAIN(NULL, NULL)
