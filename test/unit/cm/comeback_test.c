@@ -339,6 +339,29 @@ TEST(a_start_waits_for_all_for_a_while_and_serves_what_came_whole_then)
     assert_int_equal(world_store->cold_starts, 1);
 }
 
+/* It belongs to the cluster, was removed as it fell silent, and so holds no shard. */
+TEST(a_start_does_not_wait_for_a_server_that_is_no_member)
+{
+    struct world *world = committed_cluster();
+    world_format_all(world, SERVERS);
+    world_have_clients(world);
+    adopt_all(world);
+    run(world, FIRST_TWO, world->now_ns + 8 * LEASE);
+    world_settle(world);
+    assert_null(cluster_member(cm_state_config(world->state), 3));
+    assert_int_equal(cm_state_config(world->state)->wanted_count, SERVERS);
+    world_close_all(world, SERVERS);
+    for (uint32_t server = 1; server < SERVERS; server++)
+        joins[server] = world_rejoin_of(world, server, 1);
+    const uint64_t since_ns = world->now_ns;
+    report_until(world, FIRST_TWO, since_ns + 3 * LEASE);
+    const struct cluster_config *config = cm_state_config(world->state);
+    assert_int_equal(world_store->cold_starts, 1);
+    assert_true(config->member_count == 2 && !config->mixed);
+    for (uint32_t i = 0; i < config->shard_count; i++)
+        assert_int_equal(config->shards[i].backup_count, 1);
+}
+
 TEST(a_start_with_one_that_is_torn_waits_as_long_again)
 {
     struct world *world = stopped_cluster();
