@@ -213,9 +213,13 @@ static const char *give_up_refusal(const struct cm_plan *plan, const struct clus
                                    char *why, size_t why_bytes)
 {
     const struct shard *shard = cluster_shard(config, plan->shard);
-    if (plan->server || (shard && !cluster_parent(config, shard)))
+    const bool known = cluster_wants(config, plan->server) || cluster_member(config, plan->server);
+    if (plan->server ? known : shard && !cluster_parent(config, shard))
         return NULL; /* who is no member any more has been given up */
-    if (shard)
+    if (plan->server)
+        snprintf(why, why_bytes, "the cluster has no server %u (rowan status lists them)",
+                 plan->server);
+    else if (shard)
         snprintf(why, why_bytes, "shard %u is being split off shard %u: give that one up",
                  plan->shard, cluster_parent(config, shard)->id);
     else

@@ -10,7 +10,7 @@ bool recover_is_incomplete(const struct recover_options *options, uint16_t shard
 }
 
 /* A row may be missing only if nothing can have been acknowledged: the store never ran, or the cluster has given out no
- * client id. */
+ * client id; or if what there was is given up, and the manager knows that this server has nothing. */
 static int first_epoch(const struct recover_options *options, const struct replica_row *found,
                        const struct shard *row, uint32_t *epoch)
 {
@@ -21,7 +21,7 @@ static int first_epoch(const struct recover_options *options, const struct repli
     if (found->state == REPLICA_FULL && found->first_epoch <= row->epoch)
         *epoch = found->first_epoch;
     else if (row->epoch > 1 && !cluster_is_unwritten(options->config) &&
-             (options->had_run || !options->had_data))
+             (options->had_run || (!options->had_data && !row->possibly_incomplete)))
         return ROWAN_EDAMAGED;
     return 0;
 }

@@ -232,8 +232,8 @@ def a_shard_whose_last_whole_replica_is_gone_is_served_from_what_is_left_when_th
     before = term()
     expect(cluster.rowan("--yes", "give-up", "shard", "99"), 1, "there is no shard 99")
     expect(cluster.rowan("--yes", "give-up", "member", str(gone)), 2, "shard or server and its number")
-    for number in (gone, 9):  # nobody waits for who runs, or never was
-        tap.contains(cluster.ok("--yes", "give-up", "server", str(number)).out, f"server {number} is not waited for; 0 of")
+    expect(cluster.rowan("--yes", "give-up", "server", "9"), 1, "the cluster has no server 9")
+    tap.contains(cluster.ok("--yes", *give_up).out, f"server {gone} is not waited for; 0 of")  # as it runs
     tap.equal(term(), before)
 
     cluster.kill(["cm", f"s{gone}", f"s{left}"])  # the next manager misses both at once
@@ -256,10 +256,39 @@ def a_shard_whose_last_whole_replica_is_gone_is_served_from_what_is_left_when_th
 
     tap.contains(cluster.ok("--yes", *give_up).out, f"server {gone} is not waited for; 0 of")
     done = cluster.status_done()
-    tap.contains(done.out, f"Absent: server {gone} ")
+    for piece in f"Absent: server {gone} ", "Possible loss: ":
+        tap.contains(done.out, piece)
     tap.equal(cluster.ok("get", "{tag}whole").out.strip(), "value")
     tap.equal(cluster.rowan("get", "{tag}damaged").code, 1)
     cluster.ok("put", "{tag}damaged", "again")
+    tap.contains(cluster.ok("verify").out, "equal")
+    cluster.stop()
+
+
+@tap.case
+def what_a_server_alone_held_is_served_empty_when_it_came_without_and_is_given_up():
+    cluster = Cluster("bare", "--lease-ms", "500", "--replicas", "1", "--pm-bytes", "96M", "--landing-segments", "4")
+    cluster.ok("balance", "off")
+    gone = cluster.shards()[0]["primary"]
+    keys = {cluster.shard_of(key)["primary"]: key for key in map(str, range(50))}
+    for key in keys.values():
+        cluster.ok("put", key, "before")
+    give_up = ("give-up", "server", str(gone))
+
+    cluster.kill([f"s{gone}"])
+    os.unlink(os.path.join(cluster.directory, f"s{gone}.pm"))
+    tap.wait_until(lambda: " shards_wait " in cluster.log("cm"), 60, lambda: "nobody is kept: " + cluster.last_logs())
+    expect(cluster.rowan("--yes", *give_up), 1, "no server that held them is here with data", "with an empty PM")
+    cluster.launch(f"s{gone}")
+    done = []
+    refused = lambda: done.append(cluster.rowan(*give_up)) or "lost for good" in done[-1].err  # noqa: E731
+    tap.wait_until(refused, 60, lambda: done[-1].both + cluster.last_logs())
+    cluster.ok("--yes", *give_up)
+    tap.contains(cluster.status_done().out, "Possible loss: ")
+    for number, key in keys.items():
+        found = cluster.rowan("get", key)
+        tap.equal((found.code, found.out.strip()), (1, "") if number == gone else (0, "before"), found.both)
+        cluster.ok("put", key, "after")
     tap.contains(cluster.ok("verify").out, "equal")
     cluster.stop()
 
