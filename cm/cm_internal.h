@@ -9,7 +9,7 @@
 #include "common/cluster/login.h"
 #include "common/metrics/metrics.h"
 
-enum { CM_FIGURES = 22 };
+enum { CM_FIGURES = 23 };
 
 struct cm_peer {
     struct fabric_conn *conn;        /* NULL: the place is free */

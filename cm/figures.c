@@ -4,7 +4,7 @@
 struct figures {
     uint64_t leads, cut, term, lease_ms, members, kept, absent, draining, replicas;
     uint64_t shards, under_replicated, filling, unserved, incomplete, moving, splitting;
-    uint64_t connections, turned_away, unknown_messages;
+    uint64_t connections, turned_away, refused_logins, unknown_messages;
     uint64_t ended_unread, ended_guests, ended_crowded;
 };
 
@@ -53,6 +53,8 @@ static const struct metric rows[] = {
     {"rowan_cm_connections_refused_total",
      "Connections that were refused, as the manager has all that it may have.", "", METRIC_COUNTER,
      offsetof(struct figures, turned_away), 0},
+    {"rowan_refused_total", "What was refused for want of a login or of a right.", "what=\"login\"",
+     METRIC_COUNTER, offsetof(struct figures, refused_logins), 0},
     ENDED("unread", ended_unread),
     ENDED("guest", ended_guests),
     ENDED("crowded", ended_crowded),
@@ -102,6 +104,7 @@ void figures_update(struct cm *cm)
                               .cut = cm->cut,
                               .connections = cm->open_count,
                               .turned_away = cm->turned_away,
+                              .refused_logins = cm->refused_logins,
                               .unknown_messages = cm->unknown_messages,
                               .ended_unread = counter_get(&ended->unread),
                               .ended_guests = counter_get(&ended->guests),

@@ -222,6 +222,7 @@ struct fabric_ended {
         guests; /* F13: that took too long, asked for too much, or gave their place to newer ones */
     struct counter
         crowded; /* who had said nothing yet, and clients that were refused, as descriptors ran short */
+    struct counter unproved; /* over tcp: said to be a server's, and did not show it */
 };
 
 struct fabric_endpoint {

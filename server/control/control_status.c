@@ -41,6 +41,7 @@ static void fill_ended(struct control *control, Rowan__ServerStatus *status)
         status->ended_unread += counter_get(&endpoint->ended.unread);
         status->ended_guests += counter_get(&endpoint->ended.guests);
         status->ended_crowded += counter_get(&endpoint->ended.crowded);
+        status->refused_proofs += counter_get(&endpoint->ended.unproved);
     }
 }
 
@@ -285,6 +286,7 @@ static const struct metric status_metrics[] = {
     ROW("rowan_pm_cleaning_media_bytes_total", "Of the media bytes, those of cleaning.", "",
         METRIC_COUNTER, wear_clean_media_bytes, 0),
     ROW("rowan_refused_total", REFUSED, "what=\"login\"", METRIC_COUNTER, refused_logins, 0),
+    ROW("rowan_refused_total", REFUSED, "what=\"proof\"", METRIC_COUNTER, refused_proofs, 0),
     COUNTER("rowan_memory_refused_total",
             "Requests for memory that the system refused this process.", memory_refused),
     ROW("rowan_refused_total", REFUSED, "what=\"request\"", METRIC_COUNTER, refused_requests, 0),

@@ -380,6 +380,8 @@ def is_server_2(one, secret):
 @tap.case
 def what_was_to_be_had_in_the_open_cluster_makes_no_server_and_no_ticket():
     stolen = stored(SECRET)  # which seeds checksums still
+    logins, proofs = cluster.counts("refused_logins", "refused_proofs")
+    said = cluster.log("s1").count(" peer_refused ")
     with Intruder() as one:
         tap.check(not is_server_2(one, stolen), "the secret of the open cluster makes a server")
         asks, _ = one.connect(manager(), "client")
@@ -395,6 +397,8 @@ def what_was_to_be_had_in_the_open_cluster_makes_no_server_and_no_ticket():
         one.expects("ended", "ended", held)
         tap.check(not is_server_2(one, former), "the secret of before makes a server")
         tap.check(is_server_2(one, stored(PROOF)), "the secret of now makes no server")
+    tap.equal(cluster.counts("refused_logins", "refused_proofs"), [logins + 1, proofs + 2])
+    tap.equal(cluster.log("s1").count(" peer_refused "), said + 2)
 
 
 @tap.case

@@ -52,9 +52,9 @@ class Guarded(Cluster):
     def ok_by(self, user, *words):
         return self.ok(*self.login(user), *words)
 
-    def counts(self):
+    def counts(self, *names):
         rows = self.status(*self.login("ria"))["servers"]
-        return [sum(row[name] for row in rows) for name in ("refused_logins", "refused_requests")]
+        return [sum(row[name] for row in rows) for name in names or ("refused_logins", "refused_requests")]
 
     def is_adopted(self):
         """By all, the newest configuration is."""
@@ -64,8 +64,9 @@ class Guarded(Cluster):
             tap.wait_until(lambda terms=terms: max(terms()) >= term, 20, f"{name} does not adopt term {term}")
 
     def logged(self, *pieces):
-        """Lines of the manager's log."""
-        return sum(all(piece in line for piece in pieces) for line in self.log("cm").splitlines())
+        """Lines of the managers' logs."""
+        lines = [line for name in self.processes() if name.startswith("cm") for line in self.log(name).splitlines()]
+        return sum(all(piece in line for piece in pieces) for line in lines)
 
 
 class Believer:

@@ -171,6 +171,17 @@ static bool prove(struct tcp_conn *conn, uint32_t layout, const struct tcp_greet
     return right || !conn->endpoint->base.base.demands_secret;
 }
 
+/* Whichever side asks for it. An attack that is refused looks to the operator like a dead peer, but for this line. */
+static int refuse_proof(struct tcp_conn *conn)
+{
+    counter_add(&conn->endpoint->base.base.ended.unproved, 1);
+    log_event(LOG_WARN, "peer_refused",
+              "server=%u reason=\"it does not show the cluster's secret for this connection: it "
+              "has another one, has dialled somebody else's address, or somebody is in between\"",
+              conn->base.peer.id);
+    return ROWAN_EUNREACHABLE;
+}
+
 bool tcp_proof_again(const struct fabric_conn *base, uint8_t code[MAC_BYTES])
 {
     const struct tcp_conn *conn = (const struct tcp_conn *)base;
@@ -314,7 +325,7 @@ static void step_active(struct tcp_conn *conn)
     if (!error && conn->base.state == CONN_JOINING) {
         error = greet(conn, &conn->blocks, GREETING_BLOCKS);
         if (!error && !prove(conn, conn->base.layout, &conn->greeting, conn->nonce))
-            error = ROWAN_EUNREACHABLE;
+            error = refuse_proof(conn);
         if (!error) {
             conn->base.base.has_zone = true;
             conn_opened(&conn->base);
@@ -381,10 +392,7 @@ static void answer_blocks(struct tcp_conn *conn)
             first->token != conn->greeting.token)
             continue;
         if (!prove(first, conn->base.layout, &conn->greeting, conn->greeting.nonce)) {
-            log_event(LOG_WARN, "peer_refused",
-                      "server=%u reason=\"it has not the cluster's secret, or has dialled somebody "
-                      "else's address\"",
-                      first->base.peer.id);
+            refuse_proof(first);
             conn_end(&first->base);
             break;
         }

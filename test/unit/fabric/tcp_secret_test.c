@@ -5,6 +5,7 @@
 #include "common/auth/mac.h"
 #include "common/base/error.h"
 #include "common/fabric/tcp/tcp.h"
+#include "test/lib/caught_log.h"
 #include "test/lib/tcp_raw.h"
 #include "test/lib/unit.h"
 #include "test/unit/fabric/host_fixture.h"
@@ -36,6 +37,12 @@ static void changes(unsigned side)
 static uint32_t count(unsigned side, enum fabric_event_kind kind)
 {
     return side_count(&world.sides[side], kind);
+}
+
+/* How many proofs of others it has refused. */
+static uint64_t refused(unsigned side)
+{
+    return counter_get(&world.sides[side].endpoint->ended.unproved);
 }
 
 /* The peer tries, in a role of its own, and is nobody. */
@@ -267,7 +274,9 @@ TEST(who_only_says_who_he_is_ends_nobody_s_connection_and_a_proof_counts_once)
 
     fd = begin_as_peer(&hello, &peer); /* the proof that was overheard, with the new token */
     again.token = hello.token;
+    const uint64_t so_far = refused(OWNER);
     say_blocks(&again, -1);
+    assert_int_equal(refused(OWNER), so_far + 1);
     close(fd);
 }
 
@@ -317,6 +326,7 @@ TEST(a_proof_for_another_address_or_another_run_of_the_server_is_refused)
         say_blocks(&hello, i == 4 ? 1 : -1);
         close(fd);
     }
+    assert_int_equal(refused(OWNER), 4);
 }
 
 /* Of the part before: let in as it always was. But who says, signed, that he knows more has to do more. */
@@ -425,6 +435,7 @@ TEST(nobody_in_between_passes_a_proof_on_weakens_it_or_sends_it_back)
     has(PEER, secret, true);
     for (enum relay_kind kind = PASS_ON; kind <= MIRROR; kind++) {
         relay_open(kind);
+        log_catch();
         snprintf(address, sizeof address, "tcp:%s:%u", host.ip, host_port(&host, 2));
         assert_int_equal(fabric_connect(world.sides[PEER].endpoint, address, 0, 9, &conn), 0);
         for (unsigned i = 0; count(PEER, FABRIC_CLOSED) <= (unsigned)kind && i < 1000000; i++) {
@@ -432,6 +443,8 @@ TEST(nobody_in_between_passes_a_proof_on_weakens_it_or_sends_it_back)
             relay_step();
         }
         assert_int_equal(count(PEER, FABRIC_CLOSED), kind + 1);
+        assert_non_null(strstr(log_caught(), " peer_refused "));
+        assert_int_equal(refused(kind == MIRROR ? PEER : OWNER), kind == MIRROR ? 1 : kind + 1);
         assert_int_equal(count(PEER, FABRIC_CONNECTED), 0);
         assert_int_equal(count(OWNER, FABRIC_ACCEPTED), 0);
         for (unsigned pair = 0; pair < relay.count; pair++)
