@@ -52,6 +52,10 @@ def acceptor(host, port, welcome):
     return struct.pack("<16sQIHH", place, found[8], found[9], port, found[11])
 
 
+def incarnation_of(welcome):
+    return struct.unpack(GREETING, welcome)[8]
+
+
 def frame(message, number, declared=None):
     """A message as it travels; `declared`: the length that its head tells."""
     head = struct.pack("<IIQ", MESSAGE_MAGIC, len(message) if declared is None else declared, number)
