@@ -5,7 +5,7 @@ within its bound, as long as a server has space; nothing that was acknowledged i
 
     soak.py [--minutes N] [--only EVENT[,EVENT...]] [--bound FACTOR] [--full FRACTION]
 
---minutes, or ROWAN_SOAK_MINUTES: how long events are drawn (1.5). --only: these, once each and in this order; with --minutes
+--minutes, or ROWAN_SOAK_MINUTES: how long events are drawn (3). --only: these, once each and in this order; with --minutes
 drawn of these. --bound, or ROWAN_SOAK_BOUND: the bounds are those of the design times this (README.md says why CI has more). --full: live data as
 a part of the memory above its reserve, as it is when one server is gone (2/3: deploy/guide/operating.md, Sizing); with little of it,
 what is not for want of space is seen alone.
@@ -368,7 +368,7 @@ def every_shard_takes_puts_again_after_each_event_and_nothing_is_lost():
             if GIVEN.only and not GIVEN.minutes:
                 for event in GIVEN.only:
                     cluster.happens(event)
-            end = time.monotonic() + 60 * (GIVEN.minutes or (0 if GIVEN.only else 1.5))
+            end = time.monotonic() + 60 * (GIVEN.minutes or (0 if GIVEN.only else 3))
             while time.monotonic() < end:
                 cluster.happens(cluster.draw(GIVEN.only or EVENTS))
             if cluster.absent:
