@@ -232,23 +232,24 @@ static bool is_slow(const struct partial *partial, uint64_t now_ns)
             partial->got * PARTIAL_PACE_NS < partial->need * age_ns);
 }
 
-void partial_check(struct endpoint *endpoint, bool others_wait)
+void partial_check(struct endpoint *endpoint, partial_helps *helps)
 {
-    others_wait |= endpoint->lists[LIST_NO_MEMORY].first != NULL;
+    const bool others_wait = endpoint->lists[LIST_NO_MEMORY].first;
+    bool more = others_wait || helps;
 
     for (CONN_EACH(conn, conn, endpoint, LIST_BEGUN)) { /* 5 */
         const struct partial *partial = &conn->partial;
         const bool is_late = endpoint->now_ns - partial->begun_ns >= PARTIAL_NS;
 
-        if (!is_late && !others_wait)
+        if (!is_late && !more)
             return;
-        if (!is_late && !is_slow(partial, endpoint->now_ns))
+        if (!is_late && (!(others_wait || helps(conn)) || !is_slow(partial, endpoint->now_ns)))
             continue;
         log_event(LOG_WARN, is_late ? "message_overdue" : "connection_stalled",
                   "endpoint=%u peer=%u bytes=%u of=%u", endpoint->index, conn->peer.id,
                   partial->got, partial->need);
         conn_break(conn, ROWAN_ECLOSED, true);
-        others_wait &= is_late; /* one at a time */
+        more &= is_late; /* one at a time */
     }
 }
 

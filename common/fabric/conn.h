@@ -336,9 +336,10 @@ void partial_begin(struct conn *conn);
 /* More has come. True: nothing is missing any more. */
 bool partial_grow(struct conn *conn, uint32_t bytes);
 
-/* Closes who stalls or drips, if others wait for memory, on LIST_NO_MEMORY or (`others_wait`) for what is sent, and who
- * takes too long. */
-void partial_check(struct endpoint *endpoint, bool others_wait);
+/* Closes who takes too long, and who stalls or drips while others wait for memory: on LIST_NO_MEMORY, or for such as this one has.
+ * `helps` says so; NULL: nobody does. */
+typedef bool partial_helps(const struct conn *conn);
+void partial_check(struct endpoint *endpoint, partial_helps *helps);
 
 /* --- endpoint --- */
 

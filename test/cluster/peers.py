@@ -22,8 +22,9 @@ CONNECTIONS = int(os.environ.get("ROWAN_CONNECTIONS") or (10_000 if DIVISOR == 1
 # 0.2 KiB; the socket's memory is the system's. Sanitizers put room around each piece.
 MOST_BYTES_A_CONNECTION = 1088 if DIVISOR == 1 else 8192
 SILENT = 100  # clients that do not read
-MOST_GROWTH_BYTES = 160 << 20
-# common/fabric/tcp/tcp.h: 256 chunks, each of 256 KiB; 32 large pieces, and 1,024 of 64 KiB.
+# common/fabric/tcp/tcp.h: a worker may have chunks of 64 MiB, middle pieces of 64, large ones of 32, and answers of 32; others work beside.
+MOST_GROWTH_BYTES = 224 << 20
+# 256 chunks, each of 256 KiB; 32 large pieces, and 1,024 of 64 KiB.
 CHUNKS = 256
 FILLERS, FILLER_BYTES = 18, 15_000  # more than a chunk together; each, alone, finds its place in one (TCP_READ_ROOM)
 UNREAD, UNREAD_BYTES, SIP_BYTES = 400, 20_000, 4096  # what is sipped while all chunks go round is much less than what waits

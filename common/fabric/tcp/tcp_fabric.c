@@ -82,12 +82,20 @@ static void look_at_sockets(struct tcp_endpoint *endpoint)
     }
 }
 
+/* What was wanted in vain since the last check may be for an answer, which waits on no list. */
+static bool has_what_is_wanted(const struct conn *conn)
+{
+    const struct tcp_slab *slab = ((const struct tcp_conn *)conn)->in.buffer;
+
+    return slab && ((const struct tcp_conn *)conn)->endpoint->slabs.wanted & 1u << slab->kind;
+}
+
 static void check_deadlines(struct tcp_endpoint *endpoint)
 {
     endpoint->checked_ns = endpoint->base.now_ns;
     conn_check_handshakes(&endpoint->base, TCP_HANDSHAKE_NS);
     landing_check(endpoint);
-    partial_check(&endpoint->base, endpoint->slabs.wanted != 0);
+    partial_check(&endpoint->base, endpoint->slabs.wanted ? has_what_is_wanted : NULL);
     slabs_try_again(endpoint); /* perhaps it was the system that had none */
     tcp_out_check(endpoint);
 }

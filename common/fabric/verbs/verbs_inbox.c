@@ -210,7 +210,7 @@ void verbs_inbox_fini(struct verbs_conn *conn)
 
 void verbs_inbox_check(struct verbs_endpoint *endpoint)
 {
-    partial_check(&endpoint->base, false);
+    partial_check(&endpoint->base, NULL);
     if (verbs_slabs_may_ask(&endpoint->messages.in)) /* 2 */
         wake_waiting(endpoint);
 }

@@ -201,4 +201,36 @@ TEST(who_is_slow_and_comes_to_an_end_has_his_time_though_others_wait)
     assert_int_equal(closed_after((1 << 20) / 40, 35), 35);
 }
 
+/* Who has begun a message of so many bytes brings no more, and an answer finds no large piece of memory, again and again. After how
+ * many tenths of a second it is closed; 20: not yet. */
+static unsigned closed_for_an_answer(uint32_t begun_bytes)
+{
+    struct tcp_slab *taken[TCP_LARGES];
+    unsigned count = 0, tenths = 0;
+
+    begin(0, begun_bytes);
+    while (count < TCP_LARGES && (taken[count] = slab_take(endpoint(), SLAB_LARGE)))
+        count++;
+    for (; tenths < 20 && side_count(&world.sides[0], FABRIC_CLOSED) == 0; tenths++) {
+        clock_ns += NS_PER_S / 10;
+        assert_null(slab_take(endpoint(), SLAB_LARGE));
+        poll_for_a_while();
+    }
+    for (unsigned i = 0; i < count; i++)
+        slab_unref(endpoint(), taken[i]);
+    return tenths;
+}
+
+TEST(who_stalls_with_what_an_answer_wants_goes)
+{
+    const unsigned tenths = closed_for_an_answer(1 << 20);
+
+    assert_true(tenths >= 4 && tenths <= 6);
+}
+
+TEST(who_stalls_with_other_memory_than_an_answer_wants_has_his_time)
+{
+    assert_int_equal(closed_for_an_answer(60 << 10), 20);
+}
+
 UNIT_MAIN(NULL, NULL)
