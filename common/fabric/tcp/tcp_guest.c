@@ -16,7 +16,7 @@
 
 enum { GUESTS_AT_ONCE = 16 };
 
-#define GUESTS_EVERY_NS (4 * NS_PER_MS)
+#define GUESTS_EVERY_NS NS_PER_MS
 
 struct tcp_guest {
     uint32_t got;  /* bytes from the beginning, where a head is */
