@@ -174,9 +174,7 @@ struct work {
 static void return_shard(struct work *work, struct shard *shard, bool stays)
 {
     uint32_t servers[CLUSTER_MAX_REPLICAS], count = shard_replicas(shard, servers), left = 0;
-    const struct brought brought = look(work->comeback, work->old, shard);
-    const enum join_quality best = brought.here,
-                            least = brought.given ? JOIN_WHOLE : JOIN_TORN; /* join.h */
+    const enum join_quality best = look(work->comeback, work->old, shard).here;
     for (uint32_t i = 0; i < count; i++) {
         const struct cm_join *join = here(work->comeback, servers[i]);
         const enum join_quality quality =
@@ -188,7 +186,7 @@ static void return_shard(struct work *work, struct shard *shard, bool stays)
         return;
     led_set(&work->led, shard, servers, left, left);
     shard_mend_move(shard);
-    shard->possibly_incomplete = shard->possibly_incomplete || best < least;
+    shard->possibly_incomplete = shard->possibly_incomplete || best < JOIN_TORN;
     shard->epoch++;
 }
 

@@ -213,13 +213,9 @@ static const char *give_up_refusal(const struct cm_plan *plan, const struct clus
                                    char *why, size_t why_bytes)
 {
     const struct shard *shard = cluster_shard(config, plan->shard);
-    const bool known = cluster_wants(config, plan->server) || cluster_member(config, plan->server);
-    if (plan->server ? known : shard && !cluster_parent(config, shard))
+    if (plan->server || (shard && !cluster_parent(config, shard)))
         return NULL; /* who is no member any more has been given up */
-    if (plan->server)
-        snprintf(why, why_bytes, "the cluster has no server %u (rowan status lists them)",
-                 plan->server);
-    else if (shard)
+    if (shard)
         snprintf(why, why_bytes, "shard %u is being split off shard %u: give that one up",
                  plan->shard, cluster_parent(config, shard)->id);
     else
@@ -336,8 +332,8 @@ const char *plan_refusal(const struct cm_plan *plan, const struct cluster_config
     if (plan->kind != CM_PLAN_DRAIN)
         return NULL;
     if (!member)
-        return "only a member of the cluster can be drained, and this server is none (rowan "
-               "status shows them)";
+        return "only a member of the cluster can be drained, and this server is none now (rowan "
+               "status shows them); one that is absent is taken out by rowan remove";
     return cluster_wants(config, plan->server) ? drain_refusal(config, plan->server, why, why_bytes)
                                                : NULL;
 }

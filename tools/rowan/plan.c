@@ -229,16 +229,13 @@ static int print_waiting(const struct cluster_config *config, const Rowan__Plan 
 }
 
 /* Says what is lost; true: whoever sits there wants that, or nothing is. */
-static bool confirm(const struct rowan_settings *settings, const Rowan__Plan *plan)
+static bool confirm(const struct rowan_settings *settings, const Rowan__Plan *plan,
+                    struct admin *admin)
 {
     const Rowan__ControlMessage message =
         CONTROL_MESSAGE(PLAN, plan, (Rowan__Plan *)(uintptr_t)plan);
-    struct admin *admin;
     char why[256], answer[8] = "";
-    if (command_connect(settings, "give-up", &admin, NULL))
-        return false;
     const int error = admin_ask(admin, &message, settings->timeout_ms * NS_PER_MS, why, NULL);
-    admin_close(admin);
     if (!error)
         return true;
     tool_say("give-up: %s", error == ROWAN_EREFUSED ? why : error_sentence(error));
@@ -248,6 +245,22 @@ static bool confirm(const struct rowan_settings *settings, const Rowan__Plan *pl
     }
     fprintf(stderr, "give-up: type yes to go on: ");
     return fgets(answer, sizeof answer, stdin) && strcmp(answer, "yes\n") == 0;
+}
+
+/* Not the manager: whoever was given up may be unknown from then on, and who asks for that again is to hear that it is so. */
+static bool may_give_up(const struct rowan_settings *settings, const Rowan__Plan *plan)
+{
+    struct admin *admin;
+    if (command_connect(settings, "give-up", &admin, NULL))
+        return false;
+    const struct cluster_config *config = admin_config(admin);
+    const bool known = !plan->server || cluster_member(config, plan->server) ||
+                       cluster_wants(config, plan->server);
+    if (!known)
+        tool_say("give-up: the cluster has no server %u (rowan status shows them)", plan->server);
+    const bool may = known && (settings->yes || confirm(settings, plan, admin));
+    admin_close(admin);
+    return may;
 }
 
 int command_give_up(const struct rowan_settings *settings, char **words)
@@ -260,7 +273,7 @@ int command_give_up(const struct rowan_settings *settings, char **words)
                       server ? &plan.server : &plan.shard) ||
         (server && plan.server == 0) || settings->wait)
         return tool_usage("give-up is followed by shard or server and its number");
-    if (!settings->yes && !confirm(settings, &plan))
+    if (!may_give_up(settings, &plan))
         return EXIT_FAILED;
     plan.to = 1;
     return command_carry_out(settings, words[0], &plan, NULL, print_waiting);
