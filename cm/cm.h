@@ -39,7 +39,7 @@ int cm_create(const struct cm_options *options, struct cm **out);
 /* Closes the endpoint and all connections. After it coord_poll must not be called. NULL is fine. */
 void cm_destroy(struct cm *cm);
 
-/* cm_tune: max_shards and balance_above of `state` holds from now on. On the owner's thread. */
+/* cm_tune: as cm_state_tune. On the owner's thread. */
 void cm_tune(struct cm *cm, const struct cm_state_options *state);
 
 /* A poll_function; `role` is the struct cm. Polls the coordination service too. */

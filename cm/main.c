@@ -8,6 +8,7 @@
 #include "cm/cm.h"
 #include "cm/settings.h"
 #include "common/base/address.h"
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
@@ -42,8 +43,10 @@ static const char *check_settings(const void *settings, char *why, size_t why_by
 static void apply_settings(void *of)
 {
     const struct cm_settings *settings = of;
-    const struct cm_state_options state = {.max_shards = (uint32_t)settings->max_shards,
-                                           .balance_above = (uint32_t)settings->balance_above};
+    struct cm_state_options state = {0};
+    char why[160];
+    const bool right = !cm_settings_apply(settings, &state, why, sizeof why);
+    ASSERT(right); /* check_settings */
     log_set_level((enum log_level)settings->log_level);
     log_limit(settings->log_bytes);
     if (running)

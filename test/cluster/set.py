@@ -106,6 +106,17 @@ def how_many_shards_there_may_be_changes_at_every_manager():
 
 
 @tap.case
+def a_start_waits_as_long_as_the_setting_of_now_says():
+    cluster.ok("set", "manager", "start-wait=1")
+    cluster.kill(["s1", "s2", "s3"])
+    for name in "s1", "s2":
+        cluster.launch(name)
+    tap.wait_until(lambda: cluster.rowan("status").code == 0, 25, cluster.last_logs)  # as it was made it waits for 30 s
+    cluster.launch("s3")
+    tap.wait_until(lambda: len(cluster.status()["servers"]) == 3, SECONDS, "server 3 is back")
+
+
+@tap.case
 def a_server_that_does_not_answer_is_named_and_the_others_change():
     cluster.kill(["s3"])
     done = cluster.rowan("set", "clean-below=50")
