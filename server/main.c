@@ -214,15 +214,19 @@ static int refuse_pm(const struct settings *settings, const char *why)
 /* May this server use what the map holds: nothing yet, or its own data? */
 static int refuse_other_pm(const struct settings *settings, const struct pm *pm, bool made)
 {
-    char why[160];
+    char why[640];
     struct store_identity identity;
     struct store_run run;
     int error = store_read_identity(pm, &identity);
-    if (error == ROWAN_ENOTFOUND && !made && !store_is_blank(pm))
-        return refuse_pm(settings,
-                         "it was never formatted and holds other bytes than zeros, of something "
-                         "else; if they may go, write zeros over them (a device: daxio --zero "
-                         "--output, of the package daxio)");
+    if (error == ROWAN_ENOTFOUND && !made && !store_is_blank(pm)) {
+        snprintf(why, sizeof why,
+                 "the %lu bytes from byte %lu on were never formatted and hold other things than "
+                 "zeros; if they may go, write zeros over these, and no others (a device: daxio "
+                 "--zero --output=%s --seek=%lu --len=%lu, of the package daxio)",
+                 settings->pm_bytes, settings->pm_offset, settings->pm, settings->pm_offset,
+                 settings->pm_bytes);
+        return refuse_pm(settings, why);
+    }
     if (error == ROWAN_ENOTFOUND)
         return 0;
     if (error) {

@@ -109,6 +109,17 @@ def a_server_refuses_a_file_smaller_than_it_was_told():
 
 
 @tap.case
+def memory_with_something_else_is_told_by_its_place_as_others_may_lie_beside():
+    path = os.path.join(scratch(), "else.pm")
+    with open(path, "wb") as file:
+        file.truncate(2 * MEMORY_BYTES)
+    write_at(path, MEMORY_BYTES + (1 << 20), b"of something else")
+    done = server("--pm", path, "--pm-offset", str(MEMORY_BYTES))
+    expect(done, 1, path, f"the {MEMORY_BYTES} bytes from byte {MEMORY_BYTES} on", f"--seek={MEMORY_BYTES} --len={MEMORY_BYTES}")
+    tap.equal(content(path)[MEMORY_BYTES + (1 << 20):][:17], b"of something else")
+
+
+@tap.case
 def a_directory_is_no_memory():
     expect(server("--pm", scratch()), 1, "it is a directory")
 
