@@ -26,7 +26,7 @@ bool start_is_awaited(const struct cm_state *state)
 }
 
 /* S12 */
-static bool has_waited(const struct cm_state *state)
+bool start_has_waited(const struct cm_state *state)
 {
     if (!state->config || !state->config->lease_ms || state->registered.count == 0)
         return false;
@@ -54,12 +54,12 @@ struct cluster_config *start_propose(struct cm_state *state)
     int error = 0;
     struct comeback back;
     if (!may_start(state) ||
-        (!has_waited(state) &&
+        (!start_has_waited(state) &&
          (start_absent(state, missing) > 0 ||
           !registrations_are_current(&state->registered, state->config)))) /* S8, S12 */
         return NULL;
     if (state->config && manage_find_back(state, &back, true) &&
-        (back.came == state->config->member_count || has_waited(state)))
+        (back.came == state->config->member_count || start_has_waited(state)))
         error = proposal_cold(state->config, &back, state->config->lease_ms > 0, &config, why,
                               sizeof state->detail);
     else if (state->config)
@@ -71,6 +71,6 @@ struct cluster_config *start_propose(struct cm_state *state)
         config = first_place(&state->options, &state->registered);
     if (error && error != ROWAN_ENOMEM)
         actions_stop(state, error, why);
-    state->start_waited = state->start_waited || (config && has_waited(state));
+    state->start_waited = state->start_waited || (config && start_has_waited(state));
     return config;
 }
