@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What an operator plans amid a load: servers are added, drained and removed, two at once, while one of them or the leading
 manager is killed, and over a stop of all. No client sees an error, every acknowledged write is there and every key was one
-register. What cannot be done is refused with a sentence, and changes nothing. Without a load: a server is given up.
+register. What cannot be done is refused with a sentence, and changes nothing. Without a load: a server is given up, or gets more memory.
 
 ROWAN_SEED: runs a failed one again."""
 
@@ -13,7 +13,7 @@ import sys
 
 from failing import Failing
 from harness import DIVISOR, Cluster, environment, expect, leader, program, rowan_local, tap
-from local import process
+from local import members, process
 
 REPLICAS = 2
 MANY = 60_000 * DIVISOR  # records, in a sanitized build too: see Failing.slowly()
@@ -288,6 +288,24 @@ def what_a_server_alone_held_is_served_empty_when_it_came_without_and_is_given_u
         found = cluster.rowan("get", key)
         tap.equal((found.code, found.out.strip()), (1, "") if number == gone else (0, "before"), found.both)
         cluster.ok("put", key, "after")
+    tap.contains(cluster.ok("verify").out, "equal")
+    cluster.stop()
+
+
+@tap.case
+def a_server_that_comes_back_with_a_larger_empty_memory_is_filled():
+    cluster = Cluster("larger", "--lease-ms", "500", "--pm-bytes", "96M", "--landing-segments", "4")
+    cluster.ok("put", "key", "value")
+    segments = lambda: [one["segments"] for one in sorted(cluster.status()["servers"], key=lambda row: row["server"])]  # noqa: E731
+    before = segments()
+    done = rowan_local("kill", "1", "--dir", cluster.directory)
+    tap.equal(done.code, 0, done.both)
+    os.unlink(os.path.join(cluster.directory, "s1.pm"))
+    one = cluster.processes()["s1"]
+    one.command[one.command.index("--pm-bytes") + 1] = str(2 * (96 << 20))
+    members.launch(cluster.directory, one)
+    larger = [before[0] + (96 << 20) // (4 << 20), *before[1:]]
+    tap.wait_until(lambda: segments() == larger and all(len(shard["backups"]) == 2 for shard in cluster.shards()), 60, cluster.last_logs)
     tap.contains(cluster.ok("verify").out, "equal")
     cluster.stop()
 
