@@ -228,12 +228,10 @@ static int print_waiting(const struct cluster_config *config, const Rowan__Plan 
     return 0;
 }
 
-/* Says what is lost; true: whoever sits there wants that, or nothing is. */
-static bool confirm(const struct rowan_settings *settings, const Rowan__Plan *plan,
-                    struct admin *admin)
+/* Says what is lost; true: whoever sits there wants that, which `plan` says then, or nothing is. */
+static bool confirm(const struct rowan_settings *settings, Rowan__Plan *plan, struct admin *admin)
 {
-    const Rowan__ControlMessage message =
-        CONTROL_MESSAGE(PLAN, plan, (Rowan__Plan *)(uintptr_t)plan);
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(PLAN, plan, plan);
     char why[256], answer[8] = "";
     const int error = admin_ask(admin, &message, settings->timeout_ms * NS_PER_MS, why, NULL);
     if (!error)
@@ -244,11 +242,12 @@ static bool confirm(const struct rowan_settings *settings, const Rowan__Plan *pl
         return false;
     }
     fprintf(stderr, "give-up: type yes to go on: ");
-    return fgets(answer, sizeof answer, stdin) && strcmp(answer, "yes\n") == 0;
+    plan->to = fgets(answer, sizeof answer, stdin) && strcmp(answer, "yes\n") == 0;
+    return plan->to;
 }
 
 /* Not the manager: whoever was given up may be unknown from then on, and who asks for that again is to hear that it is so. */
-static bool may_give_up(const struct rowan_settings *settings, const Rowan__Plan *plan)
+static bool may_give_up(const struct rowan_settings *settings, Rowan__Plan *plan)
 {
     struct admin *admin;
     if (command_connect(settings, "give-up", &admin, NULL))
@@ -273,9 +272,9 @@ int command_give_up(const struct rowan_settings *settings, char **words)
                       server ? &plan.server : &plan.shard) ||
         (server && plan.server == 0) || settings->wait)
         return tool_usage("give-up is followed by shard or server and its number");
+    plan.to = settings->yes; /* 0: nothing is lost, or the manager refuses */
     if (!may_give_up(settings, &plan))
         return EXIT_FAILED;
-    plan.to = 1;
     return command_carry_out(settings, words[0], &plan, NULL, print_waiting);
 }
 

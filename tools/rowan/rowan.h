@@ -66,6 +66,7 @@ struct view {
 /* Of all servers or shards those that ... */
 struct counts {
     uint32_t silent, recovering, incomplete, under_replicated, filling;
+    uint32_t waiting; /* of those that are recovering: for members that are kept */
     uint64_t start_scanned, start_segments; /* of all that start */
     uint64_t fill_left, fill_rate, fill_s;  /* of all; the longest estimate, 0: none yet */
     uint64_t fill_waits;

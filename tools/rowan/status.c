@@ -38,10 +38,10 @@ static json_t *server_json(const struct cluster_config *config, const struct mem
                            const struct admin_call *call)
 {
     const struct share share = share_of(config, member->server);
-    json_t *object = json_pack("{s:i, s:s, s:b, s:b, s:i, s:i, s:i}", "server", member->server,
-                               "address", member->address, "reachable", !call->error, "draining",
-                               !cluster_wants(config, member->server), "leads", share.leads,
-                               "backs", share.backs, "fills", share.fills);
+    json_t *object = json_pack("{s:i, s:s, s:b, s:b, s:b, s:i, s:i, s:i}", "server", member->server,
+                               "address", member->address, "reachable", !call->error, "kept",
+                               member->kept, "draining", !cluster_wants(config, member->server),
+                               "leads", share.leads, "backs", share.backs, "fills", share.fills);
     if (call->error) {
         json_object_set_new(object, "error", json_string(error_name(call->error)));
         return object;
@@ -69,14 +69,15 @@ static int print_status_json(const struct view *view, const struct counts *count
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(servers,
                               server_json(config, &config->members[i], &view->status.calls[i]));
-    return tool_print_json(json_pack(
-        "{s:s, s:I, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "cluster", cluster, "term",
-        (json_int_t)config->term, "store_error",
-        view->status.store_error ? error_name(view->status.store_error) : "", "replicas",
-        config->replicas, "shards", config->shard_count, "recovering", counts->recovering,
-        "under_replicated", counts->under_replicated, "possibly_incomplete", counts->incomplete,
-        "filling", counts->filling, "lease_ms", config->lease_ms, "wanted",
-        view_servers_json(config->wanted, config->wanted_count), "servers", servers));
+    return tool_print_json(
+        json_pack("{s:s, s:I, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "cluster",
+                  cluster, "term", (json_int_t)config->term, "store_error",
+                  view->status.store_error ? error_name(view->status.store_error) : "", "replicas",
+                  config->replicas, "shards", config->shard_count, "recovering", counts->recovering,
+                  "waiting", counts->waiting, "under_replicated", counts->under_replicated,
+                  "possibly_incomplete", counts->incomplete, "filling", counts->filling, "lease_ms",
+                  config->lease_ms, "wanted",
+                  view_servers_json(config->wanted, config->wanted_count), "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -213,6 +214,20 @@ static int print_status(const struct view *view, const struct counts *counts)
     return EXIT_DONE;
 }
 
+static int tell_waiting(const struct cluster_config *config, uint32_t shards)
+{
+    uint32_t kept[CLUSTER_MAX_MEMBERS], count = 0;
+    char servers[CLUSTER_MAX_MEMBERS * 4];
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        if (config->members[i].kept)
+            kept[count++] = config->members[i].server;
+    }
+    view_servers(kept, count, servers, sizeof servers);
+    return tool_say("status: %u shards are not served: they wait for server %s to come back with "
+                    "its data; rowan give-up goes on without",
+                    shards, servers);
+}
+
 int command_status(const struct rowan_settings *settings, char **words)
 {
     struct view view;
@@ -222,7 +237,9 @@ int command_status(const struct rowan_settings *settings, char **words)
     int code = settings->json ? print_status_json(&view, &counts) : print_status(&view, &counts);
     if (counts.silent > 0)
         code = EXIT_FAILED;
-    if (counts.silent == 0 && counts.start_segments > 0)
+    if (counts.waiting > 0)
+        code = tell_waiting(view.status.config, counts.waiting);
+    else if (counts.silent == 0 && counts.start_segments > 0)
         code = tool_say("status: servers start: %llu of %llu segments are scanned",
                         (unsigned long long)counts.start_scanned,
                         (unsigned long long)counts.start_segments);

@@ -96,6 +96,7 @@ struct counts view_count(const struct view *view)
     }
     for (uint32_t i = 0; i < config->shard_count; i++) {
         counts.recovering += view_is_recovering(view, &config->shards[i]);
+        counts.waiting += shard_is_kept(config, &config->shards[i]);
         counts.incomplete += config->shards[i].possibly_incomplete;
         counts.filling += config->shards[i].filling_count > 0;
         counts.under_replicated += config->shards[i].backup_count + 1 < config->replicas;
