@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 
-from harness import (DIVISOR, SOURCE, Cluster, all_servers_hear, ends_with_us, environment, process, program, puts_again,
-                     rowan_local, run, scratch, tap)  # fmt: skip
+from harness import (DIVISOR, SOURCE, Cluster, all_servers_hear, ends_with_us, environment, expect, process, program,
+                     puts_again, rowan_local, run, scratch, sentences, tap)  # fmt: skip
 
 SMALL = ("--pm-bytes", "128M", "--landing-segments", "4")
 RECORDS = max(500, 20000 // DIVISOR)
@@ -205,6 +206,69 @@ def a_missing_part_is_named_and_a_lost_replica_can_be_given_up():
     check(cluster, replicas=2)
     tap.check(all(shard["primary"] != 2 and 2 not in shard["backups"] for shard in cluster.shards()))
     cluster.stop()
+
+
+def lose(cluster, name):
+    """Moves that PM file aside, and does what the start advises. Returns its sentence then."""
+    path = os.path.join(cluster.directory, name)
+    os.replace(path, os.path.join(scratch(), "lost"))
+    done = rowan_local("start", "--dir", cluster.directory)
+    advice = re.search(r"truncate -s \d+ \S+", done.err)
+    tap.check(advice, done.both)
+    tap.equal(run(shlex.split(advice.group())).code, 0)
+    done = rowan_local("start", "--dir", cluster.directory, seconds=200)
+    tap.equal(done.code, 1, done.both, cluster.last_logs())
+    return sentences(done.err)[-1]
+
+
+@tap.case
+def a_cluster_of_which_shards_wait_for_lost_data_is_left_running_until_that_is_back_or_given_up():
+    cluster = Cluster("losing", "--lease-ms", "500", "--replicas", "1", *SMALL)
+    keys = {cluster.shard_of(key)["primary"]: key for key in map(str, range(50))}
+    for key in keys.values():
+        cluster.ok("put", key, "value")
+    cluster.stop()
+    said = lose(cluster, "s2.pm")
+    tap.contains(said, "the cluster runs, and 8 of 24 shards are not served: they wait for server 2, which came without its data")
+    expect(cluster.rowan("status"), 1, "8 shards are not served: they wait for server 2 to come back")
+    tap.equal(cluster.ok("get", keys[1]).out.strip(), "value")
+    tap.equal({name for name, one in cluster.processes().items() if one.alive()}, {"cm", "s1", "s2", "s3"})
+
+    cluster.stop()
+    os.replace(os.path.join(scratch(), "lost"), os.path.join(cluster.directory, "s2.pm"))
+    start_again(cluster)
+    for key in keys.values():
+        tap.equal(cluster.ok("get", key).out.strip(), "value")
+    cluster.stop()
+
+    said = lose(cluster, "s2.pm")
+    command = shlex.split(said[said.index("rowan --dir ") :])
+    expect(run([program("rowan"), *command[1:]]), 1, "8 shards wait", "lost for good", "--yes does it")
+    tap.equal(run([program("rowan"), "--yes", *command[1:]]).code, 0)
+    tap.contains(cluster.status_done().out, "Possible loss: 8 shards")
+    for server, key in keys.items():
+        tap.equal(cluster.rowan("get", key).out.strip(), "" if server == 2 else "value")
+    cluster.stop()
+    start_again(cluster)
+    cluster.stop()
+
+
+@tap.case
+def pm_that_is_gone_with_the_data_of_all_is_not_begun_anew():
+    path = os.path.join(scratch(), "of-all.pm")
+    with open(path, "wb") as file:
+        file.truncate(3 * (128 << 20) + 4096)
+    for name, place in (("shared", ("--pm", path + ":4K")), ("own", ())):
+        cluster = Cluster("gone-" + name, "--lease-ms", "500", *place, *SMALL)
+        cluster.stop()
+        paths = [path] if place else [os.path.join(cluster.directory, f"s{number}.pm") for number in (1, 2, 3)]
+        for number, each in enumerate(paths):
+            os.rename(each, os.path.join(scratch(), f"aside-{number}"))
+        refused(cluster, (), f"{paths[0]} is gone, and no server's data is there", "another directory")
+        for number, each in enumerate(paths):
+            os.rename(os.path.join(scratch(), f"aside-{number}"), each)
+        start_again(cluster)
+        cluster.stop()
 
 
 def write(path, text):

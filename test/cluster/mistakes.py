@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 
-from harness import (SOURCE, Cluster, environment, expect, processes_naming, program, rowan_local, run,
-                     scratch, tap)  # fmt: skip
+from harness import (SOURCE, Cluster, ends_with_us, environment, expect, processes_naming, program, rowan_local,
+                     run, scratch, tap)  # fmt: skip
 
 import wire
 from local import ports
@@ -167,6 +167,22 @@ def a_device_that_is_none_or_no_dax_is_named():
         place = os.path.join(scratch(), "device")
         expect(rowan_local("start", "--dir", place, "--pm", path, *SMALL), 1, piece)
         tap.check(not os.path.exists("/dev/dax9.9"))
+
+
+@tap.case
+def a_file_for_the_memory_of_all_servers_is_there_with_the_size_of_all():
+    place, path = os.path.join(scratch(), "parts"), os.path.join(scratch(), "parts.pm")
+    ends_with_us(place)
+    start = ("start", "--dir", place, "--pm", path + ":1M", "--lease-ms", "500", *SMALL)
+    advice = f"truncate -s {3 * (96 << 20) + (1 << 20)} {path}"
+    expect(rowan_local(*start), 1, advice)
+    tap.check(not os.path.exists(path))
+    open(path, "wb").close()
+    expect(rowan_local(*start), 1, advice)
+    tap.equal(run(advice.split()).code, 0)
+    tap.equal(rowan_local(*start).code, 0)
+    expect(rowan_local("add", "--dir", place), 1, f"truncate -s {4 * (96 << 20) + (1 << 20)} {path}")
+    tap.equal(rowan_local("stop", "--dir", place).code, 0)
 
 
 @tap.case

@@ -137,6 +137,11 @@ def check_data(options):
     for server, (path, _) in zip(settings.numbers(options), memory.places(options)):
         if not os.path.exists(path) and memory.is_of_devices(path):
             raise Failure(f"the device {path}, with the data of server {server}, is gone (nothing was touched)")
+        if not any(os.path.exists(one) for one, _ in memory.places(options)):
+            raise Failure(
+                f"{path} is gone, and no server's data is there; bring it back, or, if all is lost, make a new cluster: "
+                "name another directory with --dir (nothing was touched)"
+            )
         if not os.path.exists(path):
             raise Failure(
                 f"{path}, the data of server {server}, is gone; bring it back, or, if it is lost, let the "
@@ -299,6 +304,7 @@ class Starter:
         self.before = [path for path, _ in self.places if os.path.exists(path)]
         self.children = {}  # name -> Popen
         self.processes = []
+        self.waits = None  # a sentence: what this cluster, which runs, does not serve
 
     def spawn(self, name, command, pm_path):
         # Uninterrupted: else a child could start that nobody knows of.
@@ -352,9 +358,37 @@ class Starter:
             return ports.listens(ports.of(self.options.addresses[name]))
         return any(file.startswith(name + ".") for file in os.listdir(os.path.join(self.directory, "run")))
 
+    def rowan(self, *words):
+        return [*self.programs.rowan(self.directory), "--cm", list_of_managers(self.options), *words]
+
+    def ask(self, *words):
+        return subprocess.run(self.rowan("--json", *words), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+    def find_waiting(self):
+        """A sentence if all that can be served is, and shards wait for servers that came without their data; else None."""
+        found = json.loads(self.ask("status").stdout or "{}")
+        servers = found.get("servers", [])
+        kept = [one["server"] for one in servers if one.get("kept")]  # not told by an earlier version
+        silent = [one for one in servers if not one["reachable"] and one["server"] not in kept]
+        if not kept or silent or found["recovering"] > found["waiting"]:
+            return None
+        said = {server: self.ask("give-up", "server", str(server)).stderr for server in kept}
+        lost = [str(server) for server in kept if IS_LOST in said[server]]
+        if not lost or not all(IS_LOST in one or IS_HERE in one for one in said.values()):
+            return None
+        if len(lost) == 1:
+            who, server = f"server {lost[0]}, which came without its", lost[0]
+        else:
+            who, server = f"servers {', '.join(lost)}, which came without their", "ID"
+        return (
+            f"the cluster runs, and {found['waiting']} of {found['shards']} shards are not served: they wait for {who} "
+            "data; stop it and bring that back, or, if it is lost, go on without: rowan --dir "
+            f"{shlex.quote(self.directory)} give-up server {server}"
+        )
+
     def wait_until_it_serves(self, deadline):
-        """`rowan status` answers for every server, and no shard is recovering."""
-        command = [*self.programs.rowan(self.directory), "--cm", list_of_managers(self.options), "status"]
+        """`rowan status` answers for every server, and no shard is recovering; or self.waits says what waits for lost data."""
+        command = self.rowan("status")
         answer = "it never answered"
         told = time.monotonic()
         while True:
@@ -377,6 +411,9 @@ class Starter:
                 return
             if time.monotonic() > told + TELL_SECONDS:
                 told = time.monotonic()
+                self.waits = self.find_waiting()
+                if self.waits:
+                    return
                 print(answer, file=sys.stderr)
             time.sleep(0.05)
 
@@ -415,7 +452,7 @@ class Starter:
         settings.write_whole(os.path.join(self.directory, "cm"), list_of_managers(self.options) + "\n")
 
     def launch(self, commands):
-        """Returns when the cluster serves."""
+        """Returns when the cluster serves, or all of it that can."""
         data = self.options.pm_bytes * self.options.servers if self.options.saved else 0
         deadline = time.monotonic() + START_SECONDS + data // SCAN_BYTES_A_SECOND
         remove(os.path.join(self.directory, "run"))  # dead sockets of a run that was killed
@@ -452,7 +489,8 @@ class Starter:
 
 
 def start(options, programs, announce):
-    """`announce` is called when nothing stands against the start any more."""
+    """`announce` is called when nothing stands against the start any more. Returns the processes, and a sentence if shards wait
+    for data that is gone."""
     made = not os.path.isdir(options.directory)
     try:
         os.makedirs(options.directory, exist_ok=True)
@@ -479,7 +517,7 @@ def start(options, programs, announce):
         if made and not os.listdir(options.directory):
             os.rmdir(options.directory)
         raise
-    return starter.processes
+    return starter.processes, starter.waits
 
 
 # Of a server or the CM, for the address that it was given (error_sentence(ROWAN_EINUSE)).
@@ -487,6 +525,11 @@ IN_USE = re.compile(
     r"rowan-(server|cm): cannot (use the address|serve at|answer Prometheus at) \S+: the file or address is in use"
 )
 
+
+# Of a member that shards wait for, when rowan asks the manager whether to give it up (cm/manage_plan.c): it is not here, or has
+# none of the data; or it has some. Anything else: it may still come.
+IS_LOST = "is lost for good"
+IS_HERE = "is here, and waits for others with what it has"
 
 # Of a server that the manager took out and rowan-local did not (cm/refusal.c).
 NO_MEMBER = "or it was removed (rowan add lets it in"

@@ -17,7 +17,8 @@ DIR/s1.pm and so on (the data), DIR/run (only while it runs), DIR/cluster-key (i
 which servers and managers know each other, rowan-cm --help), DIR/rowan.conf (likewise: section [rowan] with user
 and secret-file, where the cluster requires logins; rowan --help). In a directory that holds a stopped or
 killed cluster, start goes on from its data: --servers, --replicas, --shards, --coord,
---zookeepers, --lease-ms, --pm and --pm-bytes are as they were then, and the others too if they are not given.
+--zookeepers, --lease-ms, --pm and --pm-bytes are as they were then, and the others too if they are not given. If
+shards wait for data that is gone, it leaves the cluster running, says what to do, and ends with 1.
 Exit codes: 0 done, 1 failed, 2 usage."""
 
 
@@ -90,7 +91,7 @@ def parse(arguments):
 
 
 def say(options, *lines):
-    if not options.json:
+    if lines and not options.json:
         print(*lines, sep="\n", flush=True)
 
 
@@ -133,7 +134,7 @@ def announce_start(options):
 
 
 def do_start(options, programs):
-    processes = cluster.start(options, programs, lambda: announce_start(options))
+    processes, waits = cluster.start(options, programs, lambda: announce_start(options))
     shown = shown_directory(options.directory)
     word = shlex.quote(shown)
     found = {
@@ -144,6 +145,9 @@ def do_start(options, programs):
         "durability": options.durability,
         "processes": process_rows(processes),
     }
+    if waits:
+        report(options, found)
+        raise Failure(waits)
     report(
         options, found,
         f"the cluster in {shown} serves",

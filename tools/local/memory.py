@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shlex
 import shutil
 import stat
 
@@ -66,7 +67,20 @@ def check_device(options, path):
         )
 
 
+def check_file(options, path, needed):
+    """One that all servers share: whoever made it would give it the size of its own part."""
+    if os.path.isdir(options.pm or options.directory) or is_of_devices(path):
+        return
+    if not os.path.exists(path) or (os.path.isfile(path) and os.path.getsize(path) < needed):
+        raise Failure(
+            f"{path} is to hold the memory of all servers, and has to be there with {needed} bytes before: truncate -s "
+            f"{needed} {shlex.quote(path)}"
+        )
+
+
 def check_space(options, where):
+    path, offset = where[-1]
+    check_file(options, path, offset + options.pm_bytes)
     made = [path for path, _ in where if not os.path.exists(path)]
     if not made:
         check_device(options, where[0][0])
