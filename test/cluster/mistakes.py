@@ -212,6 +212,14 @@ def kill_and_restart_of_an_unknown_server_name_the_ones_there_are():
 
 
 @tap.case
+def kill_and_restart_are_for_servers_and_leave_the_manager_alone():
+    for action in ("kill", "restart"):
+        for name in ("cm", "0"):
+            expect(rowan_local(action, name, "--dir", cluster.directory), 1, f"no server {name}", "1, 2, 3")
+    tap.equal(cluster.processes()["cm"].state(), "running")
+
+
+@tap.case
 def restart_says_that_without_leases_no_single_server_returns():
     expect(rowan_local("restart", "1", "--dir", cluster.directory), 1, "without leases", "--lease-ms")
 

@@ -587,10 +587,10 @@ def stop(directory):
     return len(running), killed
 
 
-def find_process(directory, word):
-    processes = require_record(directory)
-    for one in processes:
-        if word in (one.name, str(one.server())) and not (word == "0"):
+def find_server(directory, word):
+    servers = [one for one in require_record(directory) if one.server()]
+    for one in servers:
+        if word in (one.name, str(one.server())):
             return one
-    servers = ", ".join(str(one.server()) for one in processes if one.server())
-    raise Failure(f"the cluster in {directory} has no server {word}; it has {servers}")
+    numbers = ", ".join(str(one.server()) for one in servers)
+    raise Failure(f"the cluster in {directory} has no server {word}; it has {numbers}")

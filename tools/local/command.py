@@ -167,7 +167,7 @@ def do_stop(options, programs):
 
 
 def do_kill(options, programs):
-    one = cluster.find_process(options.directory, options.id)
+    one = cluster.find_server(options.directory, options.id)
     handle = process.Handle(one)
     if handle.fd < 0:
         raise Failure(f"{one.name} is not running")

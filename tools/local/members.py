@@ -41,13 +41,6 @@ def forget(directory, one, *more):
     process.save(directory, [other for other in process.load(directory) if other.name != one.name] + list(more))
 
 
-def find(directory, word):
-    one = cluster.find_process(directory, word)
-    if not one.server():
-        raise Failure(f"{one.name} is no server")
-    return one
-
-
 def rowan(options, programs, *words):
     return subprocess.run(
         [*programs.rowan(options.directory), "--cm", cluster.list_of_managers(options), *words],
@@ -71,7 +64,7 @@ def ask(options, programs):
 def restart(directory, word, programs):
     """The next process of a server that has ended. Returns its record."""
     with cluster.lock(directory):
-        one = find(directory, word)
+        one = cluster.find_server(directory, word)
         options = read(directory)
         if one.alive():
             raise Failure(f"{one.name} (process {one.pid}) is running: kill it first")
@@ -149,7 +142,7 @@ def add(directory, programs):
 def remove(directory, word, programs):
     """Takes out a server that holds nothing, or does not run, and ends its process. Its number is not given again."""
     with cluster.lock(directory):
-        one = find(directory, word)
+        one = cluster.find_server(directory, word)
         options = read(directory)
         plan(options, programs, "remove", one.server())
         if one.server() not in options.removed:
