@@ -19,30 +19,24 @@ uint32_t start_absent(const struct cm_state *state, uint32_t *servers)
     return count;
 }
 
-/* Does the cluster wait to be started, for the first time or again? */
+/* Where all members are kept ones a start is over: they come back one by one (manage_fill.c), or are given up. */
 bool start_is_awaited(const struct cm_state *state)
 {
-    return !state->config || (manage_nobody_runs(state) && state->registered.count > 0);
+    const struct cluster_config *config = state->config;
+    bool counts = !config;
+    for (uint32_t i = 0; config && i < config->member_count && !counts; i++)
+        counts = !config->members[i].kept;
+    return counts && (!config || (manage_nobody_runs(state) && state->registered.count > 0));
 }
 
 /* S12 */
-bool start_has_waited(const struct cm_state *state)
+static bool has_waited(const struct cm_state *state)
 {
     if (!state->config || !state->config->lease_ms || state->registered.count == 0)
         return false;
     const uint64_t since_ns =
         clock_latest(registrations_since(&state->registered), state->ended_ns);
     return state->now_ns - since_ns >= state->options.start_wait_ms * NS_PER_MS;
-}
-
-/* Where all members are kept ones a start is over: they come back one by one (manage_fill.c). */
-static bool may_start(const struct cm_state *state)
-{
-    const struct cluster_config *config = state->config;
-    bool counts = !config;
-    for (uint32_t i = 0; config && i < config->member_count && !counts; i++)
-        counts = !config->members[i].kept;
-    return counts && start_is_awaited(state);
 }
 
 /* When memory is short nothing is proposed; the servers' next Join tries again. */
@@ -53,13 +47,13 @@ struct cluster_config *start_propose(struct cm_state *state)
     char *why = state->detail;
     int error = 0;
     struct comeback back;
-    if (!may_start(state) ||
-        (!start_has_waited(state) &&
+    if (!start_is_awaited(state) ||
+        (!has_waited(state) &&
          (start_absent(state, missing) > 0 ||
           !registrations_are_current(&state->registered, state->config)))) /* S8, S12 */
         return NULL;
     if (state->config && manage_find_back(state, &back, true) &&
-        (back.came == state->config->member_count || start_has_waited(state)))
+        (back.came == state->config->member_count || has_waited(state)))
         error = proposal_cold(state->config, &back, state->config->lease_ms > 0, &config, why,
                               sizeof state->detail);
     else if (state->config)
@@ -71,6 +65,6 @@ struct cluster_config *start_propose(struct cm_state *state)
         config = first_place(&state->options, &state->registered);
     if (error && error != ROWAN_ENOMEM)
         actions_stop(state, error, why);
-    state->start_waited = state->start_waited || (config && start_has_waited(state));
+    state->start_waited = state->start_waited || (config && has_waited(state));
     return config;
 }

@@ -569,9 +569,8 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
     if (!state->rests)
         advance(state);
 
-    state->output.waiting_count = start_is_awaited(state) && !start_has_waited(state)
-                                      ? start_absent(state, state->waiting_for)
-                                      : 0;
+    state->output.waiting_count =
+        start_is_awaited(state) ? start_absent(state, state->waiting_for) : 0;
     state->output.registration_epoch = state->registered.epoch;
     state->output.leads = state->leads;
     state->output.cut = state->unanswered_ns && state->now_ns - state->unanswered_ns > CUT_NS;

@@ -176,7 +176,6 @@ void leader_dismiss(struct cm_state *state, uint32_t connection, const char *det
 /* Does the cluster wait to be started, for the first time or again? start_absent: those that it waits for: members or, without a
  * configuration, the servers of the options. How many. */
 bool start_is_awaited(const struct cm_state *state);
-bool start_has_waited(const struct cm_state *state); /* S12 */
 uint32_t start_absent(const struct cm_state *state, uint32_t *servers);
 
 /* NULL: it is not due. */

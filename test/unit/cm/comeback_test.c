@@ -378,6 +378,65 @@ TEST(a_start_with_one_that_is_torn_waits_as_long_again)
     assert_false(config->shards[0].possibly_incomplete);
 }
 
+/* By a tool that connects now, which is not told that the cluster waits to be started; 1 and 2 go on with what they have. */
+static void give_up_third(struct world *world)
+{
+    struct cm_plan plan = {.kind = CM_PLAN_GIVE_UP, .server = 3};
+    world_get(world, 20, 8, 0);
+    assert_configuration(world_last(world, 20), 8, term(world), false);
+    assert_int_equal(world_last(world, 20)->waiting_count, 0);
+    world_plan(world, 20, 9, plan);
+    assert_failure(world_last(world, 20), ROWAN_EREFUSED, "is lost for good");
+    plan.to = 1;
+    world_store->gives_up = true;
+    world_plan(world, 20, 10, plan);
+    report_until(world, FIRST_TWO, world->now_ns + 4 * LEASE);
+    const struct cluster_config *config = cm_state_config(world->state);
+    assert_null(cluster_member(config, 3));
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        assert_false(shard_is_kept(config, &config->shards[i]));
+        assert_int_equal(config->shards[i].backup_count, 1);
+        assert_true(config->shards[i].possibly_incomplete);
+    }
+    assert_string_equal(world_last(world, 20)->detail, "");
+}
+
+TEST(who_is_away_can_be_given_up_while_one_that_is_torn_waits_as_long_again)
+{
+    struct world *world = stopped_cluster();
+    const uint64_t since_ns = world->now_ns;
+    joins[1].torn = joins[2].torn = true;
+    report_until(world, FIRST_TWO, since_ns + START_WAIT - LEASE);
+    world_get(world, 20, 7, 0);
+    assert_int_equal(world_last(world, 20)->waiting_count, 1);
+    assert_int_equal(world_last(world, 20)->waiting_for[0], 3);
+    report_until(world, FIRST_TWO, since_ns + START_WAIT + LEASE);
+    give_up_third(world);
+}
+
+TEST(who_is_away_can_be_given_up_when_all_that_came_are_empty)
+{
+    struct world *world = stopped_cluster();
+    joins[1].data_cluster = joins[2].data_cluster = 0;
+    report_until(world, FIRST_TWO, world->now_ns + START_WAIT + LEASE);
+    give_up_third(world);
+}
+
+/* The start is over, for every manager. */
+TEST(who_is_away_can_be_given_up_at_once_at_a_manager_that_finds_all_kept)
+{
+    struct world *world = stopped_cluster();
+    joins[1].torn = joins[2].torn = true;
+    report_until(world, FIRST_TWO, world->now_ns + START_WAIT + LEASE);
+    world_destroy(world);
+    world = standby(7002, 2 * START_WAIT);
+    joins[1].nobody_leads = joins[2].nobody_leads = true;
+    joins[1].without_ms = joins[2].without_ms = 3 * LEASE_MS;
+    report_until(world, FIRST_TWO, world->now_ns + 8 * LEASE);
+    assert_int_equal(cm_state_config(world->state)->manager, 7002);
+    give_up_third(world);
+}
+
 TEST(what_nobody_brings_whole_waits_and_can_be_given_up)
 {
     struct world *world = stopped_cluster();
