@@ -35,11 +35,18 @@ static bool reserve_ids(struct cluster_config *config)
     return true;
 }
 
+static bool is_awaited(const struct cluster_config *config, const uint64_t *holders,
+                       const struct member *member)
+{
+    return holders[member->server] != member->incarnation &&
+           (!member->kept || cluster_is_unwritten(config));
+}
+
 bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders)
 {
     const bool first = ids_series_is_new(config->next_client_id);
     for (uint32_t i = 0; first && i < config->member_count; i++) {
-        if (holders[config->members[i].server] != config->members[i].incarnation)
+        if (is_awaited(config, holders, &config->members[i]))
             return false;
     }
     return true;
@@ -52,7 +59,7 @@ void proposal_why_not(const struct cluster_config *config, const uint64_t *holde
         "clients get their first ids when every server serves; not yet: server ";
     size_t at = 0;
     for (uint32_t i = 0; i < config->member_count && at < why_bytes; i++) {
-        if (holders[config->members[i].server] == config->members[i].incarnation)
+        if (!is_awaited(config, holders, &config->members[i]))
             continue;
         at += (size_t)snprintf(why + at, why_bytes - at, "%s%u", separator,
                                config->members[i].server);

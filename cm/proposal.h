@@ -4,7 +4,8 @@
  * So that no id is given twice though nobody knows how many of them were reserved (recovery.h), ids come in series: such a
  * manager begins the next one. Each has half of what the ones before have left: the first all below 2^31. The first block of
  * a series waits until every server has stored a configuration that is in it (proposal_may_reserve): so once one of its
- * ids is given, no server brings an earlier series any more.
+ * ids is given, no server brings an earlier series any more, but for one that is kept: that counts for nothing unless all
+ * others have lost what they stored.
  */
 #ifndef CM_PROPOSAL_H
 #define CM_PROPOSAL_H
@@ -21,7 +22,8 @@ uint32_t ids_series_end(uint32_t next);
 bool ids_series_is_new(uint32_t next);
 
 /* The first client ids of a series wait until every member has formatted its PM and stored the configuration: from
- * then on a member without data has lost it. holders: by server, the incarnation that reported so last; 0: none did. */
+ * then on a member without data has lost it. Kept members are not waited for if there ever were clients. holders: by
+ * server, the incarnation that reported so last; 0: none did. */
 bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders);
 
 /* If it may not: a sentence with the servers that it waits for. */

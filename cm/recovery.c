@@ -101,7 +101,11 @@ int recovery_propose(const struct recovery *recovery, const struct cm_state_opti
     struct comeback back = {0};
     for (uint32_t i = 0; i < base->member_count; i++)
         back.joins[back.came++] = &registrations_find(registrations, base->members[i].server)->join;
-    error = proposal_cold(base, &back, false, out, why, why_bytes);
+    error = proposal_cold(base, &back, base->lease_ms > 0, out, why, why_bytes);
+    if (!error && back.count == 0) { /* nothing can be served: say why */
+        cluster_release(*out);
+        error = proposal_cold(base, &back, false, out, why, why_bytes);
+    }
     cluster_release(base);
     return error;
 }

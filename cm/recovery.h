@@ -28,10 +28,10 @@ bool recovery_asks(struct recovery *recovery, const struct cm_join *join,
                    struct cluster_config *stored);
 
 /* recovery_propose: the cold start (cold.h) from the newest of them. Nobody is absent. A server with an empty PM brings
- * nothing and counts nowhere. Errors, with a sentence in `why` but for the last: ROWAN_EDAMAGED (a server has data and no
- * whole configuration, so nobody can tell which was the newest), ECLUSTER (they are of two clusters), ENOTFOUND (nobody
- * brings any; or those of cold_start), EREFUSED (a server cannot be its member, or was not waited for), ETOOMANY,
- * ENOMEM. */
+ * nothing and counts nowhere; with leases a shard that only such servers held waits, if any server can serve another one.
+ * Errors, with a sentence in `why` but for the last: ROWAN_EDAMAGED (a server has data and no whole configuration, so
+ * nobody can tell which was the newest), ECLUSTER (they are of two clusters), ENOTFOUND (nobody brings any; or those of
+ * cold_start), EREFUSED (a server cannot be its member, or was not waited for), ETOOMANY, ENOMEM. */
 int recovery_propose(const struct recovery *recovery, const struct cm_state_options *options,
                      const struct registrations *registrations, struct cluster_config **out,
                      char *why, size_t why_bytes);

@@ -21,7 +21,8 @@
  *     still be open and older reports of it may still be read. A configuration that named it beside living
  *     ones would wait for it for ever.
  *  S9 The first client ids of a series (proposal.h) are reserved only when every member has reported that its PM is
- *     durably formatted, and keeps the configuration. So a server without data, once there are clients, has lost it.
+ *     durably formatted, and keeps the configuration; kept ones count in the very first series only. So a server
+ *     without data, once there are clients, has lost it.
  * S10 Only a manager that leads registers a server, refuses one for good or gives an id: what others know may be old. With
  *     leases it leads if the configuration in force names it; another one tries to be named on a server's word (claim.h), and
  *     for no other reason. Without leases, and before the first configuration, it leads if the coordination service elected it,

@@ -6,6 +6,7 @@ import shutil
 import sys
 
 from harness import Cluster, expect, program, rowan_local, run, scratch, tap
+from local import members
 
 SMALL = ("--pm-bytes", "128M")
 RECORDS = 2000
@@ -90,6 +91,46 @@ def one_server_lost_its_memory_too():
     tap.equal(done.code, 0, done.both, cluster.last_logs())
     tap.contains(cluster.log("cm"), "replicas_dropped")
     check(cluster, acked)
+    cluster.stop()
+
+
+def recover(cluster):
+    """Whose processes were killed: as rowan-local would, and without waiting until all is served."""
+    os.mkdir(os.path.join(cluster.directory, "coord"))
+    manager = cluster.processes()["cm"]
+    manager.command = [*manager.command, "--recover"]
+    members.launch(cluster.directory, manager)
+    for name in "s1", "s2", "s3":
+        cluster.launch(name)
+
+
+@tap.case
+def with_leases_what_one_server_alone_held_waits_and_is_given_up_and_the_rest_is_served():
+    cluster = Cluster("alone", "--lease-ms", "500", "--replicas", "1", *SMALL)
+    cluster.ok("balance", "off")
+    gone = cluster.shards()[0]["primary"]
+    keys = {cluster.shard_of(key)["primary"]: key for key in map(str, range(50))}
+    for key in keys.values():
+        cluster.ok("put", key, "before")
+    cluster.kill(["cm", "s1", "s2", "s3"])
+    lose(cluster, "coord", f"s{gone}.pm")
+    recover(cluster)
+
+    done = []
+    for number in set(keys) - {gone}:
+        found = lambda number=number: done.append(cluster.rowan("get", keys[number])) or done[-1].code == 0
+        tap.wait_until(found, 60, lambda: done[-1].both + cluster.last_logs())
+        tap.equal(done[-1].out.strip(), "before")
+        cluster.ok("put", keys[number], "after")
+    tap.contains(cluster.log("cm"), " shards_wait ")
+    expect(cluster.rowan("give-up", "server", str(gone)), 1, "lost for good")
+    cluster.ok("--yes", "give-up", "server", str(gone))
+    tap.contains(cluster.status_done().out, "Possible loss: ")
+    for number, key in keys.items():
+        found = cluster.rowan("get", key)
+        tap.equal((found.code, found.out.strip()), (1, "") if number == gone else (0, "after"), found.both)
+    cluster.ok("put", keys[gone], "again")
+    tap.contains(cluster.ok("verify").out, "equal")
     cluster.stop()
 
 

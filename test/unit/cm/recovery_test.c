@@ -4,9 +4,9 @@
 #include "cm/recovery.h"
 #include "common/base/error.h"
 #include "test/lib/unit.h"
-#include "test/unit/cm/world.h"
+#include "test/unit/cm/lease_fixture.h"
 
-enum { SERVERS = 3, CLIENT = 60 };
+enum { CLIENT = 60, FIRST_AND_THIRD = 0xa };
 
 static struct cluster_config *kept[SERVERS + 1]; /* by server: what it stored */
 static struct world_store lost_store;
@@ -186,6 +186,129 @@ TEST(a_server_with_an_empty_pm_counts_nowhere_and_holds_up_nothing)
         assert_true(now->shards[i].primary != 2 && !shard_has_backup(&now->shards[i], 2));
     assert_int_equal(world_warnings(world, "replicas_dropped"), 1);
     forget();
+}
+
+/* As lose(0), and there were leases and one replica of each shard. */
+static void lose_single_replicas(void)
+{
+    lose(0);
+    for (uint32_t server = 1; server <= SERVERS; server++) {
+        struct cluster_config *config = kept[server];
+        config->lease_ms = LEASE_MS;
+        config->manager = 6001;
+        config->replicas = 1;
+        for (uint32_t i = 0; i < config->shard_count; i++) {
+            config->shards[i].backup_count = 0;
+            memset(config->shards[i].backups, 0, sizeof config->shards[i].backups);
+        }
+        assert_int_equal(cluster_finish(config), ROWAN_OK);
+    }
+}
+
+/* The servers say what they have to say more often than the manager looks at the clock, until then. */
+static void join_until(struct world *world, uint64_t until_ns)
+{
+    for (; world->now_ns < until_ns; world_round(world, world->now_ns + LEASE / 5)) {
+        join_all(world, SERVERS);
+        world_settle(world);
+    }
+}
+
+/* The second one came with an empty PM. 1 and 3 serve what they have, under a manager that the configuration names. */
+static struct world *recovered_without_the_second(void)
+{
+    lose_single_replicas();
+    struct world *world = recovering(SERVERS);
+    world->now_ns = 60 * NS_PER_S;
+    joins[1].data_cluster = joins[1].stored_term = 0;
+    join_all(world, SERVERS);
+    assert_true(world->storing);
+    world_settle(world);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        joins[i].nobody_leads = true;
+        joins[i].without_ms = 3 * LEASE_MS;
+    }
+    join_until(world, world->now_ns + 8 * LEASE);
+    assert_int_equal(in_force(world)->manager, 7001);
+    joins[0].named = joins[0].formatted = joins[2].named = joins[2].formatted = true;
+    join_all(world, SERVERS);
+    memset(last, 0, sizeof last);
+    commit_among(world, FIRST_AND_THIRD);
+    assert_int_equal(run(world, FIRST_AND_THIRD, world->now_ns + 3 * LEASE), FIRST_AND_THIRD);
+    return world;
+}
+
+TEST(with_leases_a_shard_that_nobody_brings_waits_and_the_others_are_served)
+{
+    struct world *world = recovered_without_the_second();
+    const struct cluster_config *now = in_force(world), *old = kept[1];
+    uint32_t waiting = 0;
+    assert_true(now->member_count == SERVERS && cluster_member(now, 2)->kept);
+    for (uint32_t i = 0; i < now->shard_count; i++) {
+        const bool waits = old->shards[i].primary == 2;
+        assert_int_equal(now->shards[i].primary, old->shards[i].primary);
+        assert_int_equal(now->shards[i].epoch, old->shards[i].epoch + !waits);
+        assert_int_equal(shard_is_kept(now, &now->shards[i]), waits);
+        waiting += waits;
+    }
+    assert_true(waiting > 0 && waiting < now->shard_count);
+    assert_non_null(world_warning(world, "shards_wait"));
+    world_new_id(world, CLIENT, 5); /* that does not wait for the second */
+    assert_true(world->storing);
+    world_settle(world);
+    assert_int_equal(world_last(world, CLIENT)->kind, CM_ACTION_CLIENT_ID);
+    assert_int_equal(world_last(world, CLIENT)->client_id, ids_series_end(old->next_client_id));
+    forget();
+}
+
+/* `gives_up`: an operator does, or the server is started again with its data. */
+static void check_that_the_second_returns(bool gives_up)
+{
+    struct world *world = recovered_without_the_second();
+    if (gives_up) {
+        world_store->gives_up = lost_store.gives_up = true;
+        world_plan(world, CLIENT, 9, (struct cm_plan){.kind = CM_PLAN_GIVE_UP, .server = 2});
+        assert_failure(world_last(world, CLIENT), ROWAN_EREFUSED, "is lost for good");
+        world_plan(world, CLIENT, 10,
+                   (struct cm_plan){.kind = CM_PLAN_GIVE_UP, .server = 2, .to = 1});
+    } else {
+        world_close(world, 2);
+        joins[1] = join_of(2);
+        joins[1].incarnation++;
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        world_join(world, 2, 7, &joins[1]);
+        run(world, FIRST_AND_THIRD, world->now_ns + LEASE / 4);
+    }
+    const struct cluster_config *now = in_force(world);
+    assert_int_equal(cluster_member(now, 2)->incarnation, joins[1].incarnation);
+    for (uint32_t i = 0; i < now->shard_count; i++) {
+        const struct shard *shard = &now->shards[i];
+        assert_int_equal(shard->epoch, kept[1]->shards[i].epoch + 1);
+        assert_false(shard_is_kept(now, shard));
+        assert_int_equal(shard->possibly_incomplete, gives_up && shard->primary == 2);
+    }
+    forget();
+    world_destroy(world);
+    world_store_fini(world_store);
+}
+
+TEST(what_waits_after_a_recovery_comes_back_with_its_data_or_is_given_up)
+{
+    check_that_the_second_returns(true);
+    check_that_the_second_returns(false);
+}
+
+TEST(with_leases_a_recovery_after_which_nobody_would_serve_stops_the_manager_too)
+{
+    lose_single_replicas();
+    struct world *world = recovering(SERVERS);
+    for (uint32_t i = 0; i < kept[1]->shard_count; i++)
+        kept[1]->shards[i].epoch = CLUSTER_MAX_EPOCH;
+    kept[1]->term++;
+    joins[0].stored_term++;
+    join_all(world, SERVERS);
+    assert_stopped(world, ROWAN_ETOOMANY, "has used up its");
 }
 
 TEST(what_cannot_be_recovered_stops_the_manager_with_a_sentence)
