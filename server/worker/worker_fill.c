@@ -1,6 +1,5 @@
-/* Filling (design, section 6): a replica that fills gets every write from its first epoch on. What was before is copied here:
- * the items of the index, tombstones included, then a record stub for each completion record. Every epoch begins anew; what
- * the replica has already it does not store again.
+/* Filling (design, section 6): a replica that fills gets every write from its first epoch on. What was before is copied here: items of
+ * the index, tombstones included, then a stub of each completion record. Every epoch begins anew; what is there is not stored again.
  *
  * Invariants:
  *  Z5  Copying begins when the epoch has been reconciled: writes of earlier epochs have ended, the index shows each or a later one.
@@ -9,9 +8,9 @@
  *  Z9  A fill that waits for memory or space gives its place to one that wants it, to a peer for which none waits.
  *  Z10 A replica is not full if anything was left out that cannot be read here: it is copied to anew after a while (README.md).
  *  Z11 Where a server is short of space, and cleans, a copy waits: puts go first. Where it is full, what finds space is copied.
+ *  Z13 Where this one is, what Z7 holds is not made free, so it goes whatever the rate, or is forgotten if no answer comes for long.
  *
- * Clients go first: a poll does a short step of one fill after another, and rests while they ask (pace.h). The rate that is set
- * holds for all COPY messages of the worker. A step of COPY reads entries that the step before has prefetched.
+ * Clients go first (pace.h). The rate holds for all COPY messages of the worker. A step of COPY reads what the one before prefetched.
  *
  *  COPY --(the walk over the index is over)--> RECORDS --(all are confirmed)--> LAST --(confirmed)--> DONE
  */
@@ -31,12 +30,12 @@ enum {
     FILL_RECORDS = 64
 };
 
-#define FILL_ROOM_RETRY_NS NS_PER_MS
-#define FILL_RETRY_NS      (20 * NS_PER_MS)
-#define FILL_SPACE_NS      NS_PER_S
-#define FILL_DAMAGED_NS    (30 * NS_PER_S)
-#define FILL_TELL_NS       (NS_PER_S / 2) /* until a configuration says that the replica is full */
-#define FILL_RATE_NS       (NS_PER_S / 2) /* between two looks at how fast it goes */
+#define FILL_RETRY_NS   (20 * NS_PER_MS)
+#define FILL_LONG_NS    (100 * NS_PER_MS) /* without an answer */
+#define FILL_SPACE_NS   NS_PER_S
+#define FILL_DAMAGED_NS (30 * NS_PER_S)
+#define FILL_TELL_NS    (NS_PER_S / 2) /* until a configuration says that the replica is full */
+#define FILL_RATE_NS    (NS_PER_S / 2) /* between two looks at how fast it goes */
 
 enum fill_step { FILL_COPY, FILL_RECORDS_STEP, FILL_LAST, FILL_DONE };
 
@@ -57,9 +56,8 @@ struct fill {
     bool rows_over;
     struct records_cursor rows_cursor; /* once they are confirmed */
     uint32_t tag;
-    uint64_t retry_ns;
-    uint64_t confirmed; /* items */
-    uint64_t skipped;   /* that are damaged here (Z10) */
+    uint64_t retry_ns, confirmed; /* items */
+    uint64_t skipped;             /* that are damaged here (Z10) */
     int waits; /* for memory or space, here or there, or for what is damaged: the error; 0: not since the last confirmation */
 };
 
@@ -68,8 +66,7 @@ struct fills {
     uint32_t turn; /* the slot whose turn it is */
     struct pace pace;
     uint64_t sent_bytes, sent_ns; /* the last message of COPY */
-    uint64_t confirmed;           /* items of all slots, since the last look at the rate */
-    uint64_t rate_ns;
+    uint64_t confirmed, rate_ns;  /* items of all slots, since the last look at the rate */
 };
 
 /* --- which --- */
@@ -212,8 +209,7 @@ static int gather(struct worker *worker, struct fill *fill)
     return 0;
 }
 
-/* Fills `header`; false: the entry is damaged. Its checksum is left to the replica, which computes it before it stores the
- * entry, until that finds damage. Lengths and shard are checked always. */
+/* Fills `header`; false: damaged. The checksum is left to the replica until that finds damage; lengths and shard are checked. */
 static bool is_whole(const struct worker *worker, const struct fill *fill, const void *at,
                      size_t room, struct entry_header *header)
 {
@@ -268,8 +264,7 @@ static void take_back(struct fill *fill)
     empty_message(fill);
 }
 
-/* It goes on later with what the index names then. Servers without space would wait for each other for ever: none cleans a
- * segment into which offsets are held. */
+/* It goes on later with what the index names then: servers without space would wait for each other's offsets for ever. */
 static void let_go(struct fill *fill)
 {
     take_back(fill);
@@ -358,7 +353,6 @@ static void finish(struct worker *worker, struct fill *fill)
     log_event(LOG_INFO, "filled", "worker=%u shard=%u epoch=%u server=%u items=%lu", worker->number,
               fill->shard->id, fill->epoch, worker->peers[fill->peer].server, fill->confirmed);
     fill->shard->filled |= UINT32_C(1) << backup_place(fill->shard, fill->peer);
-    fill->since = RECLAIM_NOTHING;
     fill->step = FILL_DONE;
 }
 
@@ -382,6 +376,8 @@ static bool may_copy(struct worker *worker, struct fill *fill, uint64_t now_ns, 
         let_go(fill);
         note_wait(worker, fill, ROWAN_EFULL);
         paid_ns = now_ns + FILL_RETRY_NS;
+    } else if (fill->found.count > 0 && worker_cleans(worker)) {
+        paid_ns = 0; /* Z13 */
     }
     if (now_ns < paid_ns)
         wake_at(wake_ns, paid_ns);
@@ -391,8 +387,12 @@ static bool may_copy(struct worker *worker, struct fill *fill, uint64_t now_ns, 
 static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, uint64_t *wake_ns)
 {
     const struct worker_peer *peer = &worker->peers[fill->peer];
+    if (fill->tag && now_ns >= fill->retry_ns && worker_cleans(worker))
+        fill->since = RECLAIM_NOTHING; /* Z13: what is on its way lies in the message */
     if (fill->tag || !peer->connected)
         return false;
+    if (fill->found.count > 0 && fill->since == RECLAIM_NOTHING)
+        let_go(fill);
     if (fill->step == FILL_LAST && fill->skipped > 0)
         copy_anew(worker, fill, now_ns);
     if (now_ns < fill->retry_ns) {
@@ -415,6 +415,7 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
     if (!error && fill->step == FILL_COPY && fill->tag) {
         worker->fills->sent_bytes = fill->blocks.bytes;
         worker->fills->sent_ns = now_ns;
+        fill->retry_ns = now_ns + FILL_LONG_NS;
     }
     if (!error)
         return true;
@@ -422,7 +423,7 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
         let_go(fill);
         note_wait(worker, fill, error);
     }
-    fill->retry_ns = now_ns + (error == ROWAN_EAGAIN ? FILL_ROOM_RETRY_NS : FILL_SPACE_NS);
+    fill->retry_ns = now_ns + (error == ROWAN_EAGAIN ? NS_PER_MS : FILL_SPACE_NS);
     wake_at(wake_ns, fill->retry_ns);
     return false;
 }
@@ -458,10 +459,10 @@ static void count_rate(struct worker *worker, uint64_t now_ns)
 {
     struct fills *fills = worker->fills;
     const uint64_t passed_ns = now_ns - fills->rate_ns;
+    const bool known = fills->rate_ns && worker->fill_wanted;
     if (passed_ns < FILL_RATE_NS && worker->fill_wanted)
         return;
-    const uint64_t rate =
-        fills->rate_ns && worker->fill_wanted ? fills->confirmed * NS_PER_S / passed_ns : 0;
+    const uint64_t rate = known ? fills->confirmed * NS_PER_S / passed_ns : 0;
     counter_set(&worker->counts.fill_left, count_left(worker));
     counter_set(&worker->counts.fill_waits, count_waits(worker));
     counter_set(&worker->counts.fill_rate, rate);
@@ -586,8 +587,7 @@ uint64_t worker_fill_held(const struct worker *worker)
     uint64_t since = RECLAIM_NOTHING;
     for (uint32_t i = 0; worker->fills && i < FILLS; i++) {
         const struct fill *fill = &worker->fills->slots[i];
-        if (fill->shard && fill->since < since)
-            since = fill->since;
+        since = fill->shard && fill->since < since ? fill->since : since;
     }
     return since;
 }

@@ -362,6 +362,14 @@ static inline int worker_reserve(struct worker *worker, uint32_t bytes, uint64_t
     return error;
 }
 
+/* This server is short of space, and cleaning makes some. */
+static inline bool worker_cleans(const struct worker *worker)
+{
+    const struct server_common *common = worker->common;
+    return atomic_load_explicit(&common->space, memory_order_relaxed) != SPACE_ENOUGH &&
+           !atomic_load_explicit(&common->full, memory_order_relaxed);
+}
+
 /* A fabric may have only a few buffers for such messages. */
 static inline bool request_is_large(const struct message_request *header)
 {

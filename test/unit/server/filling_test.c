@@ -5,6 +5,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/cluster/control.h"
+#include "filling.h"
 #include "landing.h"
 #include "server/control/control_state.h"
 #include "server/digest/digest_state.h"
@@ -14,97 +15,9 @@
 #include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 
-enum { LED = 0, CLIENT = 9 };
-
-/* The configuration with leases in which server 2 alone has STAGE_BACKED, and server 1 alone the others. */
-static void open_with_leases(struct stage *stage)
-{
-    stage_start(stage, STAGE_BLOCK_LIMIT);
-    stage->config->manager = 9;
-    stage->config->lease_ms = CLUSTER_MAX_LEASE_MS;
-    for (uint32_t i = 0; i < stage->config->shard_count; i++)
-        stage->config->shards[i].backup_count = 0;
-    assert_int_equal(cluster_finish(stage->config), 0);
-    stage_begin(stage);
-    stage_grant(stage);
-    stage_commit(stage, stage->config->term);
-}
-
-static int open_stage(void **state)
-{
-    open_with_leases(stage_new(state));
-    return 0;
-}
-
-enum change { FILLS, FULL };
-
-/* The next configuration: of that shard the other server fills, or is full; adopted and committed, and to be reconciled. */
-static void configure(struct stage *stage, uint32_t shard, enum change to)
-{
-    struct cluster_config *config = cluster_copy(stage->config);
-    struct shard *row = &config->shards[shard];
-
-    assert_non_null(config);
-    config->term++;
-    row->epoch++;
-    row->filling_count = to == FILLS;
-    row->backup_count = to == FULL;
-    row->filling[0] = row->backups[0] = shard == STAGE_BACKED ? 1 : 2;
-    assert_int_equal(cluster_finish(config), 0);
-    cluster_release(stage->config);
-    stage->config = config;
-    stage_configure_for(stage, config, 0);
-    stage_pass(stage, 10 * NS_PER_MS);
-    if (!stage->peer) {
-        stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
-        if (stage->peer)
-            puppet_connected(stage->peer, true);
-    }
-    stage_commit(stage, stage->config->term);
-    assert_false(stage->peer &&
-                 stage_confirm(stage, 0)); /* nothing is copied before the epoch is reconciled */
-}
-
-static void change(struct stage *stage, uint32_t shard, enum change to)
-{
-    configure(stage, shard, to);
-    if (stage->peer) {
-        const uint32_t suffixes = stage_answer_suffixes(stage, 0);
-        assert_true(suffixes > 0 || shard == STAGE_BACKED); /* it may have what nobody else got */
-    }
-}
+enum { CLIENT = 9 };
 
 /* --- copying --- */
-
-/* Does the server tell the CM that server 2 has all of the shard? */
-static bool tells_filled(struct stage *stage, uint32_t shard, uint32_t epoch)
-{
-    const Rowan__ControlMessage *message;
-    bool told = false;
-
-    while ((message = stage_message(stage, stage_cm(stage), NULL))) {
-        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FILLED)
-            told |= message->filled->shard == shard && message->filled->epoch == epoch &&
-                    message->filled->server == 2;
-    }
-    return told;
-}
-
-static const struct worker *worker_of(struct stage *stage)
-{
-    const struct control *control = server_poller(stage->server, 0).role;
-    return control->workers[0];
-}
-
-static const struct worker_counts *counts_of(struct stage *stage)
-{
-    return worker_counts(worker_of(stage));
-}
-
-static uint64_t left_to_fill(struct stage *stage)
-{
-    return counter_get(&counts_of(stage)->fill_left);
-}
 
 TEST(all_that_a_shard_has_is_copied_and_then_its_records_and_then_the_manager_is_told)
 {
@@ -150,41 +63,6 @@ TEST(all_that_a_shard_has_is_copied_and_then_its_records_and_then_the_manager_is
     assert_int_equal(puts, 30);
     assert_int_equal(deletes, 10);
     assert_int_equal(records, 50);
-}
-
-/* As many messages as there are are passed on; returns what is left behind them. */
-static uint64_t copy_for(struct stage *stage, uint64_t ns)
-{
-    for (uint64_t at = 0; at < ns; at += 10 * NS_PER_MS) {
-        stage_land_all(stage);
-        stage_pass(stage, 10 * NS_PER_MS);
-    }
-    return left_to_fill(stage);
-}
-
-TEST(copying_keeps_to_the_rate_that_was_set_last)
-{
-    static const uint8_t value[4096];
-    struct puppet_conn *client = stage_client(stage);
-    struct server_options options = {.fill_rate = 64 << 10, .stop_timeout_ns = NS_PER_S};
-    for (unsigned i = 0; i < 100; i++) {
-        char key[32];
-        const int count = snprintf(key, sizeof key, "{%s}%u", stage_key_of(LED), i);
-        stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)count, value, sizeof value, 0);
-        stage_run(stage);
-    }
-    server_tune(stage->server, &options);
-    change(stage, LED, FILLS);
-    const uint64_t left =
-        copy_for(stage, NS_PER_S); /* a message has more than 128 KiB: two seconds */
-    assert_in_range(left, 50, 75);
-    assert_int_equal(copy_for(stage, NS_PER_S / 2), left);
-    const uint64_t later = copy_for(stage, 2 * NS_PER_S);
-    assert_in_range(later, 25, left - 25);
-    options.fill_rate = 0;
-    server_tune(stage->server, &options);
-    assert_int_equal(copy_for(stage, NS_PER_S), 0);
-    assert_true(tells_filled(stage, LED, 2));
 }
 
 static uint32_t count_in(const char *text, const char *what)
