@@ -72,7 +72,8 @@ static const struct config_key keys[] = {
      "sooner, and writes more"},
     {"fill-rate", CONFIG_U64 | CONFIG_LIVE, FIELD(fill_rate), "1T", LEAST_FILL_RATE,
      UINT64_C(1) << 40, NULL,
-     "bytes a second that each worker copies to replicas that fill, at most"},
+     "bytes a second that each worker copies to replicas that fill, at most; while space is short, "
+     "what it has begun goes at once"},
     {"trace-one-in", CONFIG_U64 | CONFIG_LIVE, FIELD(trace_one_in), "1024", 0, 1000000000, NULL,
      "one in so many operations is followed through its steps (rowan slow); 0: none"},
     {"checkpoints", CONFIG_BOOL | CONFIG_LIVE, FIELD(checkpoints), "yes", 0, 0, NULL,

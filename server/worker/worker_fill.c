@@ -8,7 +8,7 @@
  *  Z9  A fill that waits for memory or space gives its place to one that wants it, to a peer for which none waits.
  *  Z10 A replica is not full if anything was left out that cannot be read here: it is copied to anew after a while (README.md).
  *  Z11 Where a server is short of space, and cleans, a copy waits: puts go first. Where it is full, what finds space is copied.
- *  Z13 Where this one is, what Z7 holds is not made free, so it goes whatever the rate, or is forgotten if no answer comes for long.
+ *  Z13 Where this one is, what Z7 holds is not made free, so it goes whatever the rate.
  *
  * Clients go first (pace.h). The rate holds for all COPY messages of the worker. A step of COPY reads what the one before prefetched.
  *
@@ -31,7 +31,6 @@ enum {
 };
 
 #define FILL_RETRY_NS   (20 * NS_PER_MS)
-#define FILL_LONG_NS    (100 * NS_PER_MS) /* without an answer */
 #define FILL_SPACE_NS   NS_PER_S
 #define FILL_DAMAGED_NS (30 * NS_PER_S)
 #define FILL_TELL_NS    (NS_PER_S / 2) /* until a configuration says that the replica is full */
@@ -204,6 +203,8 @@ static int gather(struct worker *worker, struct fill *fill)
         fill->found.count = before;
         return gathering.error;
     }
+    if (fill->found.count == 0)
+        fill->since = RECLAIM_NOTHING;
     fill->walked = !more;
     fill->cursor = cursor;
     return 0;
@@ -387,12 +388,8 @@ static bool may_copy(struct worker *worker, struct fill *fill, uint64_t now_ns, 
 static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, uint64_t *wake_ns)
 {
     const struct worker_peer *peer = &worker->peers[fill->peer];
-    if (fill->tag && now_ns >= fill->retry_ns && worker_cleans(worker))
-        fill->since = RECLAIM_NOTHING; /* Z13: what is on its way lies in the message */
     if (fill->tag || !peer->connected)
         return false;
-    if (fill->found.count > 0 && fill->since == RECLAIM_NOTHING)
-        let_go(fill);
     if (fill->step == FILL_LAST && fill->skipped > 0)
         copy_anew(worker, fill, now_ns);
     if (now_ns < fill->retry_ns) {
@@ -415,7 +412,6 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
     if (!error && fill->step == FILL_COPY && fill->tag) {
         worker->fills->sent_bytes = fill->blocks.bytes;
         worker->fills->sent_ns = now_ns;
-        fill->retry_ns = now_ns + FILL_LONG_NS;
     }
     if (!error)
         return true;

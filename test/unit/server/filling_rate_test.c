@@ -71,18 +71,4 @@ TEST(where_this_server_is_short_of_space_what_was_gathered_goes_at_once)
     assert_in_range(copy_for(stage, NS_PER_S), 1, left - 1);
 }
 
-TEST(where_this_server_is_short_of_space_nothing_waits_for_a_peer_that_does_not_answer)
-{
-    fill_slowly(stage, 60 << 10);
-    const struct worker *worker = worker_of(stage);
-    stage_pass(stage, NS_PER_S / 2);
-    assert_int_not_equal(worker_fill_held(worker), RECLAIM_NOTHING);
-    get_short(stage);
-    stage_pass(stage, NS_PER_S / 5);
-    assert_int_equal(worker_fill_held(worker), RECLAIM_NOTHING);
-    set_rate(stage, 0);
-    assert_int_equal(copy_for(stage, NS_PER_S), 0);
-    assert_true(tells_filled(stage, LED, 2));
-}
-
 UNIT_MAIN(NULL, NULL)
