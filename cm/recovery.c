@@ -106,6 +106,11 @@ int recovery_propose(const struct recovery *recovery, const struct cm_state_opti
         cluster_release(*out);
         error = proposal_cold(base, &back, false, out, why, why_bytes);
     }
+    for (uint32_t i = 0; !error && i < (*out)->shard_count; i++) {
+        struct shard *shard = &(*out)->shards[i];
+        if (shard_is_kept(*out, shard) && shard->epoch <= CLUSTER_MAX_EPOCH - RECOVERY_EPOCHS)
+            shard->epoch += RECOVERY_EPOCHS;
+    }
     cluster_release(base);
     return error;
 }

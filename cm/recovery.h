@@ -14,6 +14,8 @@
 
 /* A manager cannot store as many configurations before a server adopts one: not one a microsecond in an hour. */
 #define RECOVERY_TERMS (UINT64_C(1) << 32)
+/* Likewise of epochs, where a shard waits: who comes back with its data may have acted on later ones than are known here. */
+#define RECOVERY_EPOCHS (UINT32_C(1) << 16)
 
 /* All zeros: nobody has brought one. */
 struct recovery {

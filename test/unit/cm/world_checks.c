@@ -411,8 +411,7 @@ static void check_kept_shard(struct world_store *store, uint32_t at,
         return;
     }
     assert_true(best == 2 || store->gives_up || (best == 1 && came == full_replicas(old)));
-    assert_true(new->possibly_incomplete == (old->possibly_incomplete || best < 2) ||
-                (new->possibly_incomplete && store->gives_up)); /* it is torn */
+    assert_int_equal(new->possibly_incomplete, old->possibly_incomplete || best < 2);
     assert_in_range(new->epoch, old->epoch + 1, old->epoch + 1 + is_child(after, new));
     for (uint32_t i = 0; i < after->member_count; i++) {
         const uint32_t server = after->members[i].server;
