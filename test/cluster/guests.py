@@ -268,7 +268,7 @@ def amid_guests_the_cluster_serves_fails_over_and_tells_its_status():
     print(f"# {statistics.median(there):.0f} are there, {came:.0f} new ones a second; of {len(there)} times `rowan status` failed {failed} times, "
           f"the longest took {longest:.2f} s", flush=True)  # fmt: skip
     tap.check(statistics.median(there) >= options.guests / 2, "they are not there:", there)
-    tap.check(failed <= len(there) / 2, f"`rowan status` failed {failed} times")
+    tap.check(len(there) < 8 or failed <= len(there) / 2, f"`rowan status` failed {failed} times")
     guests.go()
     grown, most = log_bytes() - logged, memory.finish()
     print(f"# logs grew by {grown >> 10} KiB, memory by at most", {name: f"{count >> 10} KiB" for name, count in most.items()}, flush=True)

@@ -377,12 +377,12 @@ class Starter:
         if not lost or not all(IS_LOST in one or IS_HERE in one for one in said.values()):
             return None
         if len(lost) == 1:
-            who, server = f"server {lost[0]}, which came without its", lost[0]
+            who, server = f"the data of server {lost[0]}, which", lost[0]
         else:
-            who, server = f"servers {', '.join(lost)}, which came without their", "ID"
+            who, server = f"the data of servers {', '.join(lost)}, each of which", "ID"
         return (
             f"the cluster runs, and {found['waiting']} of {found['shards']} shards are not served: they wait for {who} "
-            "data; stop it and bring that back, or, if it is lost, go on without: rowan --dir "
+            "came without, or did not come yet; bring that back, or, only if it is lost, go on without: rowan --dir "
             f"{shlex.quote(self.directory)} give-up server {server}"
         )
 

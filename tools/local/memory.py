@@ -80,7 +80,8 @@ def check_file(options, path, needed):
 
 def check_space(options, where):
     path, offset = where[-1]
-    check_file(options, path, offset + options.pm_bytes)
+    if offset > 0 or len(where) > 1:
+        check_file(options, path, offset + options.pm_bytes)
     made = [path for path, _ in where if not os.path.exists(path)]
     if not made:
         check_device(options, where[0][0])

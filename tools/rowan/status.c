@@ -224,7 +224,7 @@ static int tell_waiting(const struct cluster_config *config, uint32_t shards)
     }
     view_servers(kept, count, servers, sizeof servers);
     return tool_say("status: %u shards are not served: they wait for server %s to come back with "
-                    "its data; rowan give-up goes on without",
+                    "its data; only if that is lost, rowan give-up goes on without",
                     shards, servers);
 }
 
