@@ -223,7 +223,7 @@ static int refuse_other_pm(const struct settings *settings, const struct pm *pm,
         snprintf(why, sizeof why,
                  "the %lu bytes from byte %lu on were never formatted and hold other things than "
                  "zeros; if they may go, write zeros over these, and no others (a device: daxio "
-                 "--zero --output=%s --seek=%lu --len=%lu, of the package daxio)",
+                 "--zero --output=%s --seek=%lu --len=%lu, of the package pmdk-tools)",
                  settings->pm_bytes, settings->pm_offset, settings->pm, settings->pm_offset,
                  settings->pm_bytes);
         return refuse_pm(settings, why);
