@@ -8,7 +8,7 @@
  *  Z9  A fill that waits for memory or space gives its place to one that wants it, to a peer for which none waits.
  *  Z10 A replica is not full if anything was left out that cannot be read here: it is copied to anew after a while (README.md).
  *  Z11 Where a server is short of space, and cleans, a copy waits: puts go first. Where it is full, what finds space is copied.
- *  Z13 Where this one is, what Z7 holds is not made free, so it goes whatever the rate.
+ *  Z13 Where this server is short of space, and cleans, what Z7 holds goes at once, whatever the rate, so that segments are freed.
  *
  * Clients go first (pace.h). The rate holds for all COPY messages of the worker. A step of COPY reads what the one before prefetched.
  *
@@ -30,11 +30,12 @@ enum {
     FILL_RECORDS = 64
 };
 
-#define FILL_RETRY_NS   (20 * NS_PER_MS)
-#define FILL_SPACE_NS   NS_PER_S
-#define FILL_DAMAGED_NS (30 * NS_PER_S)
-#define FILL_TELL_NS    (NS_PER_S / 2) /* until a configuration says that the replica is full */
-#define FILL_RATE_NS    (NS_PER_S / 2) /* between two looks at how fast it goes */
+#define FILL_ROOM_RETRY_NS NS_PER_MS
+#define FILL_RETRY_NS      (20 * NS_PER_MS)
+#define FILL_SPACE_NS      NS_PER_S
+#define FILL_DAMAGED_NS    (30 * NS_PER_S)
+#define FILL_TELL_NS       (NS_PER_S / 2) /* until a configuration says that the replica is full */
+#define FILL_RATE_NS       (NS_PER_S / 2) /* between two looks at how fast it goes */
 
 enum fill_step { FILL_COPY, FILL_RECORDS_STEP, FILL_LAST, FILL_DONE };
 
@@ -55,8 +56,9 @@ struct fill {
     bool rows_over;
     struct records_cursor rows_cursor; /* once they are confirmed */
     uint32_t tag;
-    uint64_t retry_ns, confirmed; /* items */
-    uint64_t skipped;             /* that are damaged here (Z10) */
+    uint64_t retry_ns;
+    uint64_t confirmed; /* items */
+    uint64_t skipped;   /* that are damaged here (Z10) */
     int waits; /* for memory or space, here or there, or for what is damaged: the error; 0: not since the last confirmation */
 };
 
@@ -65,7 +67,8 @@ struct fills {
     uint32_t turn; /* the slot whose turn it is */
     struct pace pace;
     uint64_t sent_bytes, sent_ns; /* the last message of COPY */
-    uint64_t confirmed, rate_ns;  /* items of all slots, since the last look at the rate */
+    uint64_t confirmed;           /* items of all slots, since the last look at the rate */
+    uint64_t rate_ns;
 };
 
 /* --- which --- */
@@ -265,7 +268,8 @@ static void take_back(struct fill *fill)
     empty_message(fill);
 }
 
-/* It goes on later with what the index names then: servers without space would wait for each other's offsets for ever. */
+/* It goes on later with what the index names then. Servers without space would wait for each other for ever: none cleans a
+ * segment into which offsets are held. */
 static void let_go(struct fill *fill)
 {
     take_back(fill);
@@ -419,7 +423,7 @@ static bool advance(struct worker *worker, struct fill *fill, uint64_t now_ns, u
         let_go(fill);
         note_wait(worker, fill, error);
     }
-    fill->retry_ns = now_ns + (error == ROWAN_EAGAIN ? NS_PER_MS : FILL_SPACE_NS);
+    fill->retry_ns = now_ns + (error == ROWAN_EAGAIN ? FILL_ROOM_RETRY_NS : FILL_SPACE_NS);
     wake_at(wake_ns, fill->retry_ns);
     return false;
 }
